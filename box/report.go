@@ -6,23 +6,41 @@ import "encoding/json"
 // and the one-call forms of the services. Its schema is docs/result.schema.json.
 // Every field is always present unless marked omitempty.
 type Report struct {
-	ID         ID          `json:"id"`
-	Cause      Cause       `json:"cause,omitempty"` // absent only when Error is set before the program started
-	ExitCode   *int        `json:"exit_code"`       // null unless cause is exited
-	Signal     *int        `json:"signal"`          // null unless cause is signaled
-	LimitsHit  []LimitHit  `json:"limits_hit"`
-	Stdout     Text        `json:"stdout"`
-	Stderr     Text        `json:"stderr"`
-	Output     *JSONOutput `json:"output,omitempty"` // set if the program wrote output.json
-	Artifacts  []Artifact  `json:"artifacts"`
-	Usage      UsageJSON   `json:"usage"`
-	Tier       TierName    `json:"tier"`
-	TierReason string      `json:"tier_reason"`
-	Image      string      `json:"image"` // name, and digest where the image has one: base@sha256:...
-	Start      StartKind   `json:"start"`
-	Policy     Policy      `json:"policy"`
-	Weak       []string    `json:"weak"`
-	Error      *ErrorJSON  `json:"error,omitempty"` // set only when Sunaba failed
+	ID        ID         `json:"id"`
+	Cause     Cause      `json:"cause,omitempty"` // absent only when Error is set before the program started
+	ExitCode  *int       `json:"exit_code"`       // null unless cause is exited
+	Signal    *int       `json:"signal"`          // null unless cause is signaled
+	LimitsHit []LimitHit `json:"limits_hit"`
+	// Stdout and Stderr hold the raw bytes when they are valid UTF-8 and are
+	// null otherwise; then the Base64 form holds them. The Clean form shows
+	// control, escape, bidi and invisible characters as visible text: it is
+	// what a model should read. Bytes counts what the program wrote, kept or
+	// not.
+	Stdout          *string `json:"stdout"`
+	StdoutBase64    *string `json:"stdout_base64,omitempty"`
+	StdoutClean     string  `json:"stdout_clean"`
+	StdoutBytes     int64   `json:"stdout_bytes"`
+	StdoutTruncated bool    `json:"stdout_truncated"`
+	Stderr          *string `json:"stderr"`
+	StderrBase64    *string `json:"stderr_base64,omitempty"`
+	StderrClean     string  `json:"stderr_clean"`
+	StderrBytes     int64   `json:"stderr_bytes"`
+	StderrTruncated bool    `json:"stderr_truncated"`
+	Truncated       bool    `json:"truncated"` // either stream was
+	// Output is the parsed output.json that the program left in its working
+	// directory, null if it left none. OutputError says why one that is there
+	// could not be used.
+	Output      json.RawMessage `json:"output"`
+	OutputError string          `json:"output_error,omitempty"`
+	Artifacts   []Artifact      `json:"artifacts"`
+	Usage       UsageJSON       `json:"usage"`
+	Tier        TierName        `json:"tier"`
+	TierReason  string          `json:"tier_reason"`
+	Image       string          `json:"image"` // name, and digest where the image has one: base@sha256:...
+	Start       StartKind       `json:"start"`
+	Policy      Policy          `json:"policy"`
+	Weak        []string        `json:"weak"`
+	Error       *ErrorJSON      `json:"error,omitempty"` // set only when Sunaba failed
 }
 
 // StartKind says how the box came to be.
@@ -34,21 +52,6 @@ const (
 	StartWarm     StartKind = "warm"
 	StartRestored StartKind = "restored"
 )
-
-// Text is one output stream. Exactly one of Text and Base64 is set.
-type Text struct {
-	Text      *string `json:"text,omitempty"`   // the raw bytes, when they are valid UTF-8
-	Base64    *string `json:"base64,omitempty"` // the raw bytes otherwise
-	Clean     string  `json:"clean"`            // control, escape, bidi and invisible characters shown: what a model should read
-	Bytes     int64   `json:"bytes"`            // what the program wrote, kept or not
-	Truncated bool    `json:"truncated"`
-}
-
-// JSONOutput is the parsed output.json, or why there is none.
-type JSONOutput struct {
-	Value json.RawMessage `json:"value,omitempty"`
-	Error string          `json:"error,omitempty"`
-}
 
 // Artifact is a file that the program left in its working directory.
 type Artifact struct {
