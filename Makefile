@@ -1,0 +1,76 @@
+# `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# gVisor's sentry re-executes itself in an empty root: a binary that needs a
+# dynamic loader cannot start there, so nothing here is ever built with cgo.
+export CGO_ENABLED := 0
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BUILD       := go build -trimpath -ldflags '-s -w'
+FUZZTIME    ?= 60s
+
+.DEFAULT_GOAL := build
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: build
+build: ## write bin/sunaba for this machine
+	$(BUILD) -o bin/sunaba ./cmd/sunaba
+
+.PHONY: build-arm64
+build-arm64: ## write bin/sunaba-arm64 (built, not tested here)
+	GOOS=linux GOARCH=arm64 $(BUILD) -o bin/sunaba-arm64 ./cmd/sunaba
+
+# Cheapest failures first: text, rules of the house, types, linter, behaviour.
+.PHONY: test
+test: fmt house vet staticcheck unit build-arm64 report ## everything that CI checks
+
+.PHONY: fmt
+fmt: ## fail if a file is not gofmt'ed
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	if [ -n "$$bad" ]; then echo "run gofmt -w on:"; echo "$$bad"; exit 1; fi
+
+.PHONY: house
+house: ## the architecture's direction rules and the bans
+	go test -count=1 ./internal/house/
+
+.PHONY: vet
+vet: ## go vet
+	go vet ./...
+
+.PHONY: staticcheck
+staticcheck: ## staticcheck, pinned
+	go run $(STATICCHECK) ./...
+
+.PHONY: unit
+unit: ## all Go tests, the real walls included; root and rootless
+	@mkdir -p bin
+	go test -count=1 -timeout 9m -json ./... | go run ./tools/testreport | tee bin/test-report.txt
+
+.PHONY: report
+report:
+	@tail -n 1 bin/test-report.txt
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME each (60s)
+	@for pkg in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$target"; \
+	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+.PHONY: compat
+compat: build ## the long compatibility list; results go to docs/compat.md by hand
+	go test -count=1 -timeout 60m -v -tags compat ./test/compat/...
+
+.PHONY: generate
+generate: ## rewrite generated files (precompiled system-call filters)
+	go generate ./...
+
+.PHONY: clean
+clean: ## remove what make wrote
+	rm -rf bin
