@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,4 +103,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 	t.Fatalf("never happened: %s", what)
+}
+
+func intoGroup(f *os.File) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ type Stats struct {
 	// of memory. It also counts those killed because the whole host had none
 	// left; MemoryLimitHits above 0 tells the group's own limit from that.
 	OOMKills        Counter
-	MemoryLimitHits Counter // times that usage ran into the limit, reclaim included
+	MemoryLimitHits Counter // times that usage ran into the limit, reclaim included; at least
 	PidsCurrent     Counter
 	PidsPeak        Counter // since Linux 6.1
 	PidsMax         Counter // times that the task limit refused a fork
@@ -91,7 +92,26 @@ func (g *Group) Stats() (Stats, error) {
 			}
 		}
 	}
-	return s, nil
+	return s, g.correctHits(&s)
+}
+
+// correctHits makes up for failcnt, which stays 0 in recent kernels (seen in
+// 6.18): a peak at the limit means that the limit was hit at least once. The
+// kernel kills only for charges of up to 8 pages, so a peak further away from
+// the limit than that is no hit.
+func (g *Group) correctHits(s *Stats) error {
+	d, ok := g.dir("memory")
+	if !ok || d.version != 1 || s.MemoryLimitHits.N > 0 {
+		return nil
+	}
+	limit, err := g.readInt(d, "memory.limit_in_bytes")
+	if err != nil {
+		return fmt.Errorf("cannot read account of control group %s: %w", g.name, err)
+	}
+	if s.MemoryPeak.N >= limit-8*int64(os.Getpagesize()) {
+		s.MemoryLimitHits = Counter{1, s.MemoryPeak.Source}
+	}
+	return nil
 }
 
 // read returns an empty Counter if the place does not exist on this host.
