@@ -1,0 +1,138 @@
+package house
+
+import (
+	"fmt"
+	"strings"
+)
+
+// room is one line of the plan: a folder and what its code may import besides
+// the standard library. What is not listed is forbidden, so a new room starts
+// with no friends and gains them here, in review, with a reason.
+type room struct {
+	dir   string   // module-relative; "x/..." includes the folders below
+	own   []string // folders of this module, same notation
+	ext   []string // packages of other modules, same notation
+	tests []string // further packages of other modules for its tests
+	why   string
+}
+
+const (
+	unixCalls = "golang.org/x/sys/unix"
+	gvisor    = "gvisor.dev/gvisor/..."
+)
+
+// rooms is the plan of the house. The first match decides.
+func rooms() []room {
+	tierOwn := []string{"box", "internal/host/...", "internal/image/...", "internal/files", "internal/agent"}
+	return []room{
+		{dir: "box",
+			why: "it is the vocabulary: every room speaks it, so it may depend on none"},
+		{dir: "internal/policy", own: []string{"box"},
+			why: "a decision is a pure function, tested by golden files"},
+		{dir: "internal/stream", own: []string{"box"},
+			why: "bytes from a box are handled without knowing who made it"},
+		{dir: "internal/audit", own: []string{"box"},
+			why: "the record must not depend on what it records"},
+		{dir: "internal/tenant", own: []string{"box"},
+			why: "who owns what is decided without I/O"},
+		{dir: "internal/config", own: []string{"box", "internal/policy"}, ext: []string{"go.yaml.in/yaml/v3"},
+			why: "configuration is a value in policy's terms, and only this room reads YAML"},
+		{dir: "internal/host/...", own: []string{"box", "internal/host/..."}, ext: []string{unixCalls},
+			why: "the only room with unix calls; it knows no tier"},
+		{dir: "internal/terminal", own: []string{"box", "internal/stream"}, ext: []string{"golang.org/x/term", "github.com/creack/pty"},
+			why: "the caller's terminal is no part of a box"},
+		{dir: "internal/files", own: []string{"box", "internal/host/..."},
+			why: "names are resolved by descriptor, with host's openat2 and nothing higher"},
+		{dir: "internal/image/erofs", tests: []string{"gvisor.dev/gvisor/pkg/..."},
+			why: "a format is written without knowing what for; its tests read it back with the reader that a box will use"},
+		{dir: "internal/image", own: []string{"box", "internal/host/...", "internal/files", "internal/image/erofs"},
+			why: "root file systems know nothing of who will run in them"},
+		{dir: "internal/agent", own: []string{"box", "internal/stream"}, ext: []string{unixCalls, "github.com/creack/pty"},
+			why: "it runs inside a box and must stay small"},
+		{dir: "internal/tier/tiertest", own: []string{"box", "internal/host/...", "internal/files"},
+			why: "one suite judges all tiers through box.Tier, so it may know none of them"},
+		{dir: "internal/tier/gvisor/...", own: append(tierOwn, "internal/tier/gvisor/..."),
+			ext: []string{gvisor, "github.com/opencontainers/runtime-spec/specs-go", "github.com/google/subcommands"},
+			why: "a tier makes walls and never sees pool, server, egress, secret, store or another tier; gVisor's internals stay in this room"},
+		{dir: "internal/tier", own: []string{"box"},
+			why: "the choice of a tier looks at names and capabilities, not at tiers"},
+		{dir: "internal/tier/...", own: tierOwn,
+			why: "a tier makes walls and never sees pool, server, egress, secret, store or another tier"},
+		{dir: "internal/pool", own: []string{"box"},
+			why: "it keeps boxes of any tier"},
+		{dir: "internal/engine", own: []string{"box", "internal/policy", "internal/pool", "internal/tier", "internal/stream", "internal/files", "internal/audit", "internal/tenant", "internal/store"},
+			why: "the spine sees tiers through box.Tier only; the list of tiers is made in cmd"},
+		{dir: "internal/secret", own: []string{"box", "internal/host/..."},
+			why: "it is imported by egress, gateway and cmd only"},
+		{dir: "internal/egress/...", own: []string{"box", "internal/host/...", "internal/policy", "internal/audit", "internal/secret", "internal/egress/..."}, ext: []string{unixCalls},
+			why: "it hangs beside the box and talks back only to policy and audit"},
+		{dir: "internal/gateway/...", own: []string{"box", "internal/policy", "internal/audit", "internal/secret", "internal/gateway/..."},
+			why: "it hangs beside the box and talks back only to policy and audit"},
+		{dir: "internal/server/...", own: []string{"box", "internal/server/..."},
+			why: "a server translates to box.Service and sees nothing below it"},
+		{dir: "internal/house",
+			why: "the judge depends on nobody"},
+		{dir: "cmd/...", own: []string{"box", "internal/...", "cmd/..."}, ext: []string{"golang.org/x/term"},
+			why: "wiring lives here, and only here everything is known"},
+		{dir: "tools/...",
+			why: "a tool of the build must run before anything else compiles"},
+	}
+}
+
+// testOnly lists what test files may import beyond their room: any room of this
+// module, and these modules.
+func testOnly() []string {
+	return []string{
+		"github.com/santhosh-tekuri/jsonschema/v6/...", // docs/result.schema.json against real results
+		"pgregory.net/rapid/...",                       // property tests
+		"github.com/rogpeppe/go-internal/...",          // testscript: what a person types
+		"golang.org/x/tools/txtar/...",
+		"github.com/creack/pty", // a terminal to type at
+	}
+}
+
+// children is where child processes are started: by walls and by the wiring.
+// Test files may start them too.
+var children = []string{"internal/host/...", "internal/agent", "internal/tier/...", "cmd/..."} //house:const a table
+
+func checkImports(t *Tree) []Finding {
+	var out []Finding
+	for _, f := range t.Files {
+		r, known := roomOf(f.Dir)
+		if !known && !f.Test {
+			out = append(out, Finding{f.Path, fmt.Sprintf("folder %s has no line in the plan (internal/house/rooms.go): say what it may import, and why", f.Dir)})
+			continue
+		}
+		for _, spec := range f.AST.Imports {
+			p := strings.Trim(spec.Path.Value, `"`)
+			own, isOwn := strings.CutPrefix(p, t.Module+"/")
+			switch {
+			case p == "os/exec" && !f.Test && !within(f.Dir, children...):
+				out = append(out, Finding{t.pos(spec), fmt.Sprintf("%s may not import os/exec: only host, agent, tiers and cmd start a child", f.Dir)})
+			case isOwn && (f.Test || within(own, r.own...)):
+			case isOwn:
+				out = append(out, Finding{t.pos(spec), fmt.Sprintf("%s may not import %s: %s", f.Dir, own, r.why)})
+			case isStandard(p) || within(p, r.ext...) || f.Test && within(p, append(testOnly(), r.tests...)...):
+			default:
+				out = append(out, Finding{t.pos(spec), fmt.Sprintf("%s may not import %s: %s", f.Dir, p, r.why)})
+			}
+		}
+	}
+	return out
+}
+
+func roomOf(dir string) (room, bool) {
+	for _, r := range rooms() {
+		if within(dir, r.dir) {
+			return r, true
+		}
+	}
+	return room{why: "this folder has no line in the plan"}, false
+}
+
+// isStandard reports whether p is a package of the standard library: its first
+// element has no dot. "C" is judged by its own rule.
+func isStandard(p string) bool {
+	first, _, _ := strings.Cut(p, "/")
+	return !strings.Contains(first, ".")
+}
