@@ -1,0 +1,202 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/image/erofs"
+)
+
+// HostOptions says what the skeleton over the host's /usr holds. Every
+// different value makes an image of its own; see [Store.Prune].
+type HostOptions struct {
+	// Init is the program at InitPath; none if empty.
+	Init     []byte
+	Hostname string // DefaultHostname if empty
+	// Workdir is an absolute path, owned by the ordinary user;
+	// DefaultWorkdir if empty.
+	Workdir string
+	// Mounts get a mount point at their Target: a folder, or an empty file if
+	// Source is a file. A target in a folder that is the host's own must be
+	// there already.
+	Mounts []box.Mount
+	// ExtraPrefixes are further host folders to show read-only at the same
+	// path, such as /opt/tools. Their bin folders are appended to PATH.
+	ExtraPrefixes []string
+}
+
+// Host returns the skeleton image for the options, and makes it if the store
+// does not have it. It reads a few hundred small files of the host each time,
+// so it always fits the host as it is now.
+func (s *Store) Host(ctx context.Context, opts HostOptions) (*Image, error) {
+	t, r, err := hostTree("", opts)
+	if err != nil {
+		return nil, box.Errorf(box.Invalid, "make host image", "%w", err)
+	}
+	var image bytes.Buffer
+	if _, err := erofs.Write(&image, t.list(), 0); err != nil {
+		return nil, box.Errorf(box.Invalid, "make host image", "%w", err)
+	}
+	sum := sha256.Sum256(image.Bytes())
+	digest := prefix + hex.EncodeToString(sum[:])
+	if _, err := os.Lstat(s.file(digest, imageExt)); errors.Is(err, fs.ErrNotExist) {
+		unlock, err := s.lock(ctx, "host")
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+		if _, err := s.put(ctx, "host", func(w io.Writer) error {
+			_, err := w.Write(image.Bytes())
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return s.open(ctx, digest, r)
+}
+
+// hostTree describes the skeleton for the host whose root is at root, which is
+// empty except in tests.
+func hostTree(root string, opts HostOptions) (*tree, *record, error) {
+	if err := placeNames(&opts.Hostname, &opts.Workdir); err != nil {
+		return nil, nil, err
+	}
+	t := newTree()
+	r := &record{Name: box.ImageHost, Path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	bind := func(dir string) {
+		t.dir(dir, 0o755, 0)
+		r.Binds = append(r.Binds, box.Mount{Source: dir, Target: dir, ReadOnly: true})
+	}
+	if info, err := os.Lstat(root + "/usr"); err != nil || !info.IsDir() {
+		return nil, nil, fmt.Errorf("cannot make host image: /usr is not a folder of this host")
+	}
+	bind("/usr")
+	// Since usr-merge these are links into /usr; elsewhere they are folders.
+	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		info, err := os.Lstat(root + dir)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			bind(dir)
+		case info.Mode().Type() == fs.ModeSymlink:
+			to, err := os.Readlink(root + dir)
+			if err != nil || !below(absLink(dir, to), "/usr") {
+				return nil, nil, fmt.Errorf("cannot make host image: %s is a link that does not lead below /usr", dir)
+			}
+			if err := t.link(dir, to); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	for _, dir := range opts.ExtraPrefixes {
+		if err := checkPrefix(root, dir); err != nil {
+			return nil, nil, err
+		}
+		if bound(r.Binds, dir) {
+			continue
+		}
+		bind(dir)
+		if info, err := os.Stat(root + dir + "/bin"); err == nil && info.IsDir() {
+			r.Path += ":" + dir + "/bin"
+		}
+	}
+	if bound(r.Binds, opts.Workdir) {
+		return nil, nil, fmt.Errorf("cannot make host image: working directory %s is in a read-only folder of the host", opts.Workdir)
+	}
+	shell := "/bin/sh"
+	if _, err := os.Stat(root + "/usr/bin/bash"); err == nil {
+		shell = "/bin/bash"
+	}
+	if err := t.addSkeleton(opts.Hostname, opts.Workdir, shell, opts.Init); err != nil {
+		return nil, nil, err
+	}
+	if err := t.addEtc(root, true); err != nil {
+		return nil, nil, err
+	}
+	for _, m := range opts.Mounts {
+		if err := t.addMountPoint(root, m, r.Binds); err != nil {
+			return nil, nil, err
+		}
+	}
+	return t, r, nil
+}
+
+func cleanAbs(p string) bool { return path.IsAbs(p) && path.Clean(p) == p }
+
+func bound(binds []box.Mount, p string) bool {
+	for _, b := range binds {
+		if below(p, b.Target) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkPrefix refuses folders that hold more than programs.
+func checkPrefix(root, dir string) error {
+	refuse := func(why string) error {
+		return fmt.Errorf("cannot show host folder %q: %s", dir, why)
+	}
+	if !cleanAbs(dir) || strings.Contains(dir, ":") {
+		return refuse("the path must be absolute and clean, without a colon")
+	}
+	if dir == "/" {
+		return refuse("that is the whole host")
+	}
+	for _, private := range []string{"/home", "/root", "/etc", "/proc", "/sys", "/dev", "/run", "/var", "/tmp", "/boot", "/lost+found", "/.sunaba"} {
+		if below(dir, private) {
+			return refuse("folders in " + private + " are not shown as part of an image; mount what is needed")
+		}
+	}
+	// Every component is looked at, so that no link leads elsewhere.
+	for p := dir; p != "/"; p = path.Dir(p) {
+		info, err := os.Lstat(root + p)
+		if err != nil {
+			return refuse(err.Error())
+		}
+		if !info.IsDir() {
+			return refuse(p + " is not a real folder")
+		}
+	}
+	return nil
+}
+
+func (t *tree) addMountPoint(root string, m box.Mount, binds []box.Mount) error {
+	refuse := func(why string) error {
+		return fmt.Errorf("cannot place mount point %q: %s", m.Target, why)
+	}
+	if !cleanAbs(m.Target) || m.Target == "/" || below(m.Target, "/.sunaba") {
+		return refuse("the path must be absolute and clean, and neither / nor in /.sunaba")
+	}
+	source, err := os.Stat(root + m.Source)
+	if err != nil {
+		return refuse(err.Error())
+	}
+	if bound(binds, m.Target) {
+		there, err := os.Stat(root + m.Target)
+		if err != nil || there.IsDir() != source.IsDir() {
+			return refuse("it is in a read-only folder of the host, and nothing of that kind is there")
+		}
+		return nil
+	}
+	if old, ok := t.entries[m.Target]; ok && (old.Mode.Type() == fs.ModeSymlink || old.Mode.IsDir() != source.IsDir()) {
+		return refuse("the image has something of another kind there")
+	} else if ok {
+		return nil
+	}
+	if source.IsDir() {
+		t.dir(m.Target, 0o755, 0)
+		return nil
+	}
+	return t.file(m.Target, 0o444, nil)
+}
