@@ -8,8 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/sunaba-dev/sunaba/internal/image/erofs"
 )
 
 // etcKind says how a line of etcFiles is copied.
@@ -85,7 +83,11 @@ func (t *tree) addEtc(root string, withUsr bool) error {
 			return fmt.Errorf("cannot read %s: %w", item.pattern, err)
 		}
 		for _, name := range names {
-			if err := t.addEtcPath(root, strings.TrimPrefix(name, root), item.kind, etcDepth); err != nil {
+			info, err := os.Lstat(name)
+			if err != nil {
+				continue // gone meanwhile
+			}
+			if err := t.addEtcPath(root, strings.TrimPrefix(name, root), info.Mode().Type(), item.kind, etcDepth); err != nil {
 				return err
 			}
 		}
@@ -93,27 +95,26 @@ func (t *tree) addEtc(root string, withUsr bool) error {
 	return nil
 }
 
-func (t *tree) addEtcPath(root, name string, kind etcKind, depth int) error {
-	info, err := os.Lstat(root + name)
-	if err != nil {
-		return nil // not on this host
-	}
+func (t *tree) addEtcPath(root, name string, mode fs.FileMode, kind etcKind, depth int) error {
 	switch {
-	case info.IsDir():
+	case mode.IsDir():
 		names, err := os.ReadDir(root + name)
 		if err != nil || depth == 0 {
 			return nil // not for everybody, or not what the line is meant for
 		}
 		t.dir(name, 0o755, 0)
 		for _, n := range names {
-			if err := t.addEtcPath(root, path.Join(name, n.Name()), kind, depth-1); err != nil {
+			if err := t.addEtcPath(root, path.Join(name, n.Name()), n.Type(), kind, depth-1); err != nil {
 				return err
 			}
 		}
-	case info.Mode().Type() == fs.ModeSymlink && kind != etcFollow:
+	case mode == fs.ModeSymlink && kind != etcFollow:
+		if strings.HasSuffix(name, ".gz") {
+			return nil // half of the alternatives are manual pages
+		}
 		to, err := os.Readlink(root + name)
 		if err == nil && below(absLink(name, to), "/usr") {
-			return t.add(erofs.Entry{Path: name, Mode: fs.ModeSymlink | 0o777, Link: to})
+			return t.link(name, to)
 		}
 	case kind != etcLinks:
 		if b, ok := publicFile(root + name); ok {

@@ -58,7 +58,7 @@ type Entry struct {
 	MTime    time.Time // the zero value is written as 1970-01-01
 	Size     int64     // exact length of a regular file in bytes
 	Link     string    // target of a symbolic link
-	// Open gives the contents of a regular file. It is called once, during
+	// Open gives the contents of a regular file. It is called once by each
 	// Write, and may be nil if Size is zero.
 	Open func() (io.ReadCloser, error)
 }
