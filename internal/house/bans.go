@@ -12,6 +12,7 @@ type ban struct {
 	names []string
 	why   string
 	rooms []string // where it is allowed; "x/..." includes the folders below
+	mains bool     // allowed in every package main
 	tests bool     // also banned in test files
 }
 
@@ -36,7 +37,7 @@ func bans() []ban {
 			why: "only egress may reach out: it dials the address that it has checked"},
 		{pkg: "os", names: []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Setenv", "Unsetenv", "Clearenv"}, rooms: []string{"cmd/..."},
 			why: "configuration is a value that cmd reads once; an environment variable is a hidden argument"},
-		{pkg: "os", names: []string{"Exit"}, rooms: []string{"cmd/...", "tools/..."},
+		{pkg: "os", names: []string{"Exit"}, mains: true,
 			why: "it skips every deferred clean-up; return an error"},
 		{pkg: "log", names: []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"},
 			why: "it skips every deferred clean-up; return an error"},
@@ -82,7 +83,7 @@ func checkBans(t *Tree) []Finding {
 			}
 			pkg, name := t.callee(sel)
 			for _, b := range bans() {
-				if pkg != b.pkg || f.Test && !b.tests || within(f.Dir, b.rooms...) || !slices.Contains(b.names, name) {
+				if pkg != b.pkg || f.Test && !b.tests || b.mains && f.AST.Name.Name == "main" || within(f.Dir, b.rooms...) || !slices.Contains(b.names, name) {
 					continue
 				}
 				if allowed()[f.Path][pkg+"."+name] == "" {

@@ -8,11 +8,9 @@ import (
 	"strings"
 )
 
-// Markers in the comment of a package variable. Each needs a reason after it.
-const (
-	markConst  = "//house:const "  // it never changes, though Go cannot say so
-	markExtern = "//house:extern " // it is another package's, reached by linkname; it may be assigned
-)
+// markConst, in the comment of a package variable and with a reason after it,
+// says that it never changes, though Go cannot say so.
+const markConst = "//house:const "
 
 func checkInit(t *Tree) []Finding {
 	var out []Finding
@@ -28,7 +26,9 @@ func checkInit(t *Tree) []Finding {
 
 // checkVars wants package variables that never change: error sentinels,
 // compiled expressions, embedded files, and what is marked house:const. Nothing
-// may assign to a package variable, its own or another's, tests included.
+// may assign to a package variable, its own or another's, tests included; one
+// that go:linkname declares is another's by design, and is judged by the rule
+// for unsafe code.
 func checkVars(t *Tree) []Finding {
 	var out []Finding
 	extern := map[types.Object]bool{}
@@ -42,9 +42,9 @@ func checkVars(t *Tree) []Finding {
 				spec := s.(*ast.ValueSpec)
 				text := comments(gen.Doc, spec.Doc, spec.Comment)
 				for i, name := range spec.Names {
-					if marked(text, markExtern) {
+					if strings.Contains(text, "//go:linkname ") {
 						extern[t.info.Defs[name]] = true
-					} else if !f.Test && !f.Generated && name.Name != "_" && !marked(text, markConst) && !strings.Contains(text, "//go:embed ") && !t.constant(spec, i) {
+					} else if !f.Test && !f.Generated && name.Name != "_" && !marked(text) && !strings.Contains(text, "//go:embed ") && !t.constant(spec, i) {
 						out = append(out, Finding{t.pos(name), fmt.Sprintf("package variable %s is mutable state that every user shares; make it a function or a field, or say why it never changes with %swhy", name.Name, markConst)})
 					}
 				}
@@ -152,8 +152,8 @@ func comments(groups ...*ast.CommentGroup) string {
 }
 
 // marked reports whether text has the marker with a reason behind it.
-func marked(text, marker string) bool {
-	_, why, ok := strings.Cut(text, marker)
+func marked(text string) bool {
+	_, why, ok := strings.Cut(text, markConst)
 	why, _, _ = strings.Cut(why, "\n")
 	return ok && strings.TrimSpace(why) != ""
 }
