@@ -144,15 +144,15 @@ func (l *loader) plainNode(n *yaml.Node, name string) bool {
 	what := ""
 	switch {
 	case n.Kind == yaml.AliasNode:
-		what = "the alias *" + n.Value
+		what = "the alias " + quote("*"+n.Value)
 	case n.Anchor != "":
-		what = "the anchor &" + n.Anchor
+		what = "the anchor " + quote("&"+n.Anchor)
 	case n.Style&yaml.TaggedStyle != 0:
-		what = "the tag " + n.Tag
+		what = "the tag " + quote(n.Tag)
 	default:
 		return true
 	}
-	l.failf(at(n), name, "cannot use %s; allowed: values written where they hold", quote(what))
+	l.failf(at(n), name, "cannot use %s; allowed: values written where they hold", what)
 	return false
 }
 
@@ -162,12 +162,12 @@ func (l *loader) key(k Key, n *yaml.Node) {
 		return
 	}
 	if isNull(n) {
-		l.failf(at(n), k.Name, "cannot set %s to nothing; leave the key out for the default%s", k.Name, allowedFor(k))
+		l.failf(at(n), k.Name, "cannot set %s to nothing; leave the key out for the default; allowed: %s", k.Name, k.Allowed)
 		return
 	}
 	switch k.shape {
 	case scalar:
-		l.scalar(k.Name, n, k.set)
+		l.scalar(k.Name, n, k.Allowed, k.set)
 	case env:
 		l.env(k, n)
 	default:
@@ -181,18 +181,18 @@ func (l *loader) key(k Key, n *yaml.Node) {
 			if k.shape == mounts {
 				l.mount(name, e, k)
 			} else {
-				l.scalar(name, e, k.set)
+				l.scalar(name, e, k.Allowed, k.set)
 			}
 		}
 	}
 }
 
-func (l *loader) scalar(name string, n *yaml.Node, set func(*Config, value) error) {
+func (l *loader) scalar(name string, n *yaml.Node, allowed string, set func(*Config, value) error) {
 	if !l.plainNode(n, name) {
 		return
 	}
 	if n.Kind != yaml.ScalarNode || isNull(n) {
-		l.failf(at(n), name, "cannot set %s to %s; allowed: a single value", name, describe(n))
+		l.failf(at(n), name, "cannot set %s to %s; allowed: a single value, %s", name, describe(n), allowed)
 		return
 	}
 	if err := set(&l.config, value{n.Value, formOf(n)}); err != nil {
@@ -206,7 +206,7 @@ func (l *loader) env(k Key, n *yaml.Node) {
 		return
 	}
 	l.pairs(n, k.Name, func(key string, kn, v *yaml.Node) {
-		l.scalar(k.Name+"."+plain(key), v, func(c *Config, val value) error {
+		l.scalar(k.Name+"."+plain(key), v, string(text), func(c *Config, val value) error {
 			if err := val.want(text, integer, float); err != nil {
 				return err
 			}
@@ -232,7 +232,7 @@ func (l *loader) mount(name string, n *yaml.Node, k Key) {
 			l.fail(at(kn), name, unknownKey(opLoad, key, name, nearest(key, []string{"host", "container"})))
 			return
 		}
-		l.scalar(name+"."+key, v, func(_ *Config, val value) error {
+		l.scalar(name+"."+key, v, "a path", func(_ *Config, val value) error {
 			if err := val.want(text); err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ func cpuKey() Key {
 	return Key{Name: limits + "cpu", Flag: "cpu", Type: "cores", Default: `"1.0"`, Allowed: allowed, Help: "processor time a second",
 		set: func(c *Config, v value) error {
 			if err := v.want(float, integer, text); err != nil {
-				return err
+				return fmt.Errorf("%w; range: %s", err, allowed)
 			}
 			n, err := parseCPU(v.text)
 			return store(&c.Limits.MilliCPU, n, r, allowed, err)
@@ -53,7 +53,7 @@ func sizeKey(name, flag, help string, field func(*Config) *int64) Key {
 	return Key{Name: limits + name, Flag: flag, Type: "size", Default: `"` + formatSize(*field(&d)) + `"`, Allowed: allowed, Help: help,
 		set: func(c *Config, v value) error {
 			if err := v.want(integer, text, float); err != nil {
-				return err
+				return fmt.Errorf("%w; range: %s", err, allowed)
 			}
 			n, err := parseSize(v.text)
 			return store(field(c), n, r, allowed, err)
@@ -72,7 +72,7 @@ func timeKey(name, flag, help string, field func(*Config) *time.Duration) Key {
 	return Key{Name: limits + name, Flag: flag, Type: "seconds", Default: formatSeconds(int64(*field(&d))), Allowed: allowed, Help: help,
 		set: func(c *Config, v value) error {
 			if err := v.want(float, integer, text); err != nil {
-				return err
+				return fmt.Errorf("%w; range: %s", err, allowed)
 			}
 			n, err := parseDuration(v.text)
 			return store(field(c), n, r, allowed, err)
@@ -101,7 +101,7 @@ func parseCount(v value) (int64, error) {
 func store[T ~int64](field *T, n T, r policy.Range, allowed string, err error) error {
 	switch {
 	case err != nil && strings.Contains(err.Error(), "allowed:"):
-		return err
+		return fmt.Errorf("%w; range: %s", err, allowed)
 	case err != nil:
 		return fmt.Errorf("%w; allowed: %s", err, allowed)
 	case r.Holds(int64(n)):

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -69,11 +71,10 @@ func unseen(r rune) bool {
 	return r == 0xfeff || r == 0xfffe || r == 0xffff // byte order marks, and what YAML's character set leaves out
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
-
 // syntax reports an error of the YAML reader. Its own line is that of the
-// construct it was in, or one less, so the place is found anew: where it stops
-// when it gets the file byte by byte.
+// construct it was in (counted from 0 where its grammar failed, from 1 where
+// its scanner did), so the place is found anew: where it stops when it gets
+// the file byte by byte.
 func (l *loader) syntax(data []byte, err error) {
 	r := &byteReader{data: data}
 	for dec := yaml.NewDecoder(r); ; {
@@ -82,14 +83,29 @@ func (l *loader) syntax(data []byte, err error) {
 			break
 		}
 	}
-	end := len(strings.TrimRight(string(data[:r.pos]), " \n\r"))
-	if end > 0 {
-		end--
-	}
+	end := max(len(strings.TrimRight(string(data[:r.pos]), " \n\r"))-1, 0)
 	for end > 0 && !utf8.RuneStart(data[end]) {
 		end--
 	}
-	l.failf(placeOf(data, end), "", "cannot read the file as YAML near here: %s", yamlLine.ReplaceAllString(err.Error(), ""))
+	p := placeOf(data, end)
+
+	head := regexp.MustCompile(`^yaml: (?:line (\d+): )?`).FindStringSubmatch(err.Error())
+	if head == nil {
+		head = []string{"", ""}
+	}
+	msg := strings.TrimPrefix(err.Error(), head[0])
+	if strings.HasPrefix(msg, "unknown anchor") {
+		l.failf(p, "", "cannot use an alias; allowed: values written where they hold")
+		return
+	}
+	began, _ := strconv.Atoi(head[1])
+	if strings.HasPrefix(msg, "did not find") {
+		began++
+	}
+	if head[1] != "" && began < p.line {
+		msg += fmt.Sprintf(", in what begins at line %d", began)
+	}
+	l.failf(p, "", "cannot read the file as YAML near here: %s", msg)
 }
 
 // byteReader gives one byte at a time and so knows how far its reader got.
@@ -181,11 +197,4 @@ func (l *loader) unknown(k *yaml.Node, section, full string) {
 		err.Message += "; allowed: " + strings.Join(own, ", ")
 	}
 	l.fail(at(k), full, err)
-}
-
-func allowedFor(k Key) string {
-	if k.Allowed == "" {
-		return ""
-	}
-	return "; allowed: " + k.Allowed
 }

@@ -128,12 +128,11 @@ func inOwn(p string) (string, bool) {
 
 // CheckWorkdir refuses a writable directory that would hide the system in the
 // box: the root, a place of the box's own, or a system folder as a whole.
+// Errors are as those of [CheckPath].
 func CheckWorkdir(p string) error {
-	bad := func(why string) error {
-		return box.Errorf(box.Invalid, op, "cannot use writable_dir %q: %s", p, why)
-	}
+	bad := func(why string) error { return box.Errorf(box.Invalid, op, "%s", why) }
 	if err := CheckPath(p); err != nil {
-		return bad(err.Error())
+		return err
 	}
 	if own, ok := inOwn(p); ok {
 		return bad(own + " belongs to the box itself")

@@ -106,7 +106,7 @@ func checkNames(req Request) error {
 // checkSpec returns a copy of the spec that shares nothing mutable with it.
 func checkSpec(spec box.Spec) (box.Spec, error) {
 	if err := CheckWorkdir(spec.Workdir); err != nil {
-		return spec, err
+		return spec, named(err, "cannot use writable_dir %q", spec.Workdir)
 	}
 	if err := CheckMounts(spec); err != nil {
 		return spec, err
