@@ -141,6 +141,18 @@ func bound(binds []box.Mount, p string) bool {
 	return false
 }
 
+// private returns the folder with private or changing contents that p is in,
+// or "". Nothing of these becomes part of an image, except the parts of /etc
+// that etcFiles names.
+func private(p string) string {
+	for _, dir := range []string{"/home", "/root", "/etc", "/proc", "/sys", "/dev", "/run", "/var", "/tmp", "/boot", "/lost+found", "/.sunaba"} {
+		if below(p, dir) {
+			return dir
+		}
+	}
+	return ""
+}
+
 // checkPrefix refuses folders that hold more than programs.
 func checkPrefix(root, dir string) error {
 	refuse := func(why string) error {
@@ -152,10 +164,8 @@ func checkPrefix(root, dir string) error {
 	if dir == "/" {
 		return refuse("that is the whole host")
 	}
-	for _, private := range []string{"/home", "/root", "/etc", "/proc", "/sys", "/dev", "/run", "/var", "/tmp", "/boot", "/lost+found", "/.sunaba"} {
-		if below(dir, private) {
-			return refuse("folders in " + private + " are not shown as part of an image; mount what is needed")
-		}
+	if holder := private(dir); holder != "" {
+		return refuse("folders in " + holder + " are not shown as part of an image; mount what is needed")
 	}
 	// Every component is looked at, so that no link leads elsewhere.
 	for p := dir; p != "/"; p = path.Dir(p) {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/image/erofs"
 )
@@ -43,7 +44,16 @@ func (t *tree) link(name, to string) error {
 	return t.add(erofs.Entry{Path: name, Mode: fs.ModeSymlink | 0o777, Link: to})
 }
 
-func (t *tree) list() []erofs.Entry { return slices.Collect(maps.Values(t.entries)) }
+// list returns the entries with one fixed time for all. It is not 1970,
+// because ZIP archives cannot hold times before 1980 and tools that write them
+// fail on such files.
+func (t *tree) list() []erofs.Entry {
+	entries := slices.Collect(maps.Values(t.entries))
+	for i := range entries {
+		entries[i].MTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return entries
+}
 
 // addSkeleton adds the folders that every image has, an /etc that tells
 // nothing about the host, and the init program.
