@@ -30,7 +30,7 @@ test: fmt house vet staticcheck unit build-arm64 report ## everything that CI ch
 
 .PHONY: fmt
 fmt: ## fail if a file is not gofmt'ed
-	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	@bad=$$(find . -name '.?*' -prune -o -name '*.go' -print | xargs gofmt -l); \
 	if [ -n "$$bad" ]; then echo "run gofmt -w on:"; echo "$$bad"; exit 1; fi
 
 .PHONY: house

@@ -1,0 +1,104 @@
+// Package binary judges the program as it is shipped: the rules of the house
+// that cannot be seen in source.
+package binary
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// A box re-executes the program two to four times, so what every package does
+// before main is paid that often.
+const (
+	initBudget = 5.0      // milliseconds
+	sizeBudget = 60 << 20 // bytes, stripped
+)
+
+func TestTheBinaryKeepsItsBudgets(t *testing.T) {
+	bin := build(t)
+
+	t.Run("static", func(t *testing.T) {
+		f, err := elf.Open(bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_INTERP {
+				t.Error("it needs a dynamic loader, which does not exist in the sentry's empty root")
+			}
+		}
+	})
+
+	t.Run("size", func(t *testing.T) {
+		info, err := os.Stat(bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > sizeBudget {
+			t.Errorf("%d bytes, at most %d", info.Size(), sizeBudget)
+		}
+		t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
+	})
+
+	t.Run("package initialisation", func(t *testing.T) {
+		// The best of many: the budget is about our work, not about who else
+		// uses the machine.
+		best, worstPackage := 1e9, ""
+		for range 20 {
+			if total, slowest := initTime(t, bin); total < best {
+				best, worstPackage = total, slowest
+			}
+		}
+		if best > initBudget {
+			t.Errorf("%.2f ms, at most %.0f; the slowest package is %s", best, initBudget, worstPackage)
+		}
+		t.Logf("%.2f ms, slowest %s", best, worstPackage)
+	})
+}
+
+// build makes the binary with the flags of the Makefile.
+func build(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "sunaba")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin, "./cmd/sunaba")
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cannot build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// initLine is what GODEBUG=inittrace=1 prints for a package: see package runtime.
+var initLine = regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
+
+// initTime starts the program once and sums, in milliseconds, what its
+// packages did before main.
+func initTime(t *testing.T, bin string) (total float64, slowest string) {
+	t.Helper()
+	cmd := exec.Command(bin, "no-such-command")
+	cmd.Env = []string{"GODEBUG=inittrace=1"}
+	out, _ := cmd.CombinedOutput() // it fails by design
+	lines := initLine.FindAllStringSubmatch(string(out), -1)
+	if len(lines) < 5 {
+		t.Fatalf("cannot read the trace of package initialisation:\n%s", out)
+	}
+	most := -1.0
+	for _, m := range lines {
+		ms, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += ms
+		if ms > most {
+			most, slowest = ms, m[1]
+		}
+	}
+	return total, slowest
+}
