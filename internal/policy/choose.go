@@ -24,10 +24,10 @@ func choose(req Request, host Host) (choice, error) {
 	top := strongest(fs)
 	tier, ok := nearest(host.Built, top.tier)
 	if !ok {
-		return choice{}, box.Errorf(box.Unsupported, op, "cannot choose a tier: %s needs %s, which is not in this build, nor is anything as strong; built: %s",
-			top.who, top.tier, list(host.Built)).WithHint("%s", lowerHint(top))
+		return choice{}, box.Errorf(box.Unsupported, op, "cannot choose a tier: %s; neither that nor anything as strong is in this build (built: %s)",
+			top.says(), list(host.Built)).WithHint("%s", lowerHint([]floor{top}))
 	}
-	reason := fmt.Sprintf("%s needs at least %s", top.who, top.tier)
+	reason := top.says()
 	if tier != top.tier {
 		reason += fmt.Sprintf("; %s is not in this build, so the next one that is no weaker: %s", top.tier, tier)
 	}
@@ -49,26 +49,25 @@ func explicit(req Request) (tier box.TierName, by string) {
 func chooseExplicit(req Request, host Host, want box.TierName, by string, fs []floor) (choice, error) {
 	broken, waived := unmet(req, want, fs)
 	built := slices.Contains(host.Built, want)
+	use := useHint(host, strongest(fs).tier)
 	switch {
 	case !built && len(broken) > 0:
-		top := strongest(broken)
-		return choice{}, box.Errorf(box.Unsupported, op, "cannot use tier %s: not in this build (built: %s); besides, %s needs at least %s",
-			want, list(host.Built), top.who, top.tier).WithHint("%s; a build that has %s would also need this: %s", useHint(host, top.tier), want, lowerHint(top))
+		return choice{}, box.Errorf(box.Unsupported, op, "cannot use tier %s: not in this build (built: %s); besides, %s",
+			want, list(host.Built), demands(broken)).WithHint("%s; even a build that has %s would refuse it; %s", use, want, lowerHint(broken))
 	case !built:
 		return choice{}, box.Errorf(box.Unsupported, op, "cannot use tier %s: not in this build (built: %s)",
-			want, list(host.Built)).WithHint("%s", useHint(host, strongest(fs).tier))
+			want, list(host.Built)).WithHint("%s", use)
 	case len(broken) > 0:
-		top := strongest(broken)
-		return choice{}, box.Errorf(box.Denied, op, "cannot use tier %s: %s needs at least %s",
-			want, top.who, top.tier).WithHint("%s; or: %s", useHint(host, top.tier), lowerHint(top))
+		return choice{}, box.Errorf(box.Denied, op, "cannot use tier %s: %s",
+			want, demands(broken)).WithHint("%s; %s", use, lowerHint(broken))
 	}
 	reason := fmt.Sprintf("asked for by %s", by)
 	if waived {
 		reason += fmt.Sprintf("; weaker than trust %s needs (%s), which was explicitly allowed", req.Trust, TrustFloor(req.Trust))
 	} else if top := strongest(fs); Stronger(want, top.tier) {
-		reason += fmt.Sprintf("; stronger than needed: %s needs at least %s", top.who, top.tier)
+		reason += "; stronger than needed: " + top.says()
 	} else {
-		reason += fmt.Sprintf("; %s needs at least %s", top.who, top.tier)
+		reason += "; " + top.says()
 	}
 	return choice{want, reason, strongest(fs)}, nil
 }
@@ -97,12 +96,23 @@ func useHint(host Host, min box.TierName) string {
 	return fmt.Sprintf("use tier %s, or auto", t)
 }
 
-// lowerHint says who could permit a weaker tier, and how.
-func lowerHint(f floor) string {
-	if f.trust {
-		return "if you do trust this code, say so: trust: internal (or --trust internal)"
+// demands joins the bounds that a wish breaks.
+func demands(broken []floor) string {
+	var words []string
+	for _, f := range broken {
+		words = append(words, f.says())
 	}
-	return f.who + " can be lowered only by whoever set it; no trust level or flag overrides it"
+	return strings.Join(words, ", and ")
+}
+
+// lowerHint says who could permit weaker walls, and how.
+func lowerHint(broken []floor) string {
+	for _, f := range broken {
+		if !f.trust {
+			return f.who + " can be lowered only by whoever set it: no trust level or flag overrides it"
+		}
+	}
+	return "if you do trust this code, say so: trust: internal (or --trust internal)"
 }
 
 // checkHost refuses a tier that this host cannot run, or not well enough.

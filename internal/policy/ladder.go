@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -64,6 +65,14 @@ type floor struct {
 	trust bool
 }
 
+// says puts the bound in words.
+func (f floor) says() string {
+	if f.trust {
+		return fmt.Sprintf("%s needs at least %s", f.who, f.tier)
+	}
+	return fmt.Sprintf("%s is %s", f.who, f.tier)
+}
+
 // floors lists all bounds of a request, the trust floor first.
 func floors(req Request) []floor {
 	fs := []floor{{TrustFloor(req.Trust), "trust " + string(req.Trust), true}}
@@ -89,8 +98,8 @@ func strongest(fs []floor) floor {
 	return top
 }
 
-// nearest returns the weakest of the candidates that meets min, and want
-// itself if it is among them.
+// nearest returns min itself if it is among the candidates, else the weakest
+// of them that meets it.
 func nearest(candidates []box.TierName, min box.TierName) (box.TierName, bool) {
 	if slices.Contains(candidates, min) {
 		return min, true
