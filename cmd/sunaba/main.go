@@ -1,0 +1,52 @@
+// Command sunaba runs untrusted code in boxes.
+//
+// This folder holds flags, wiring and what a person sees; one file per command.
+// Everything else is in the rooms under internal.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
+)
+
+func main() {
+	// Parts of a box are this program re-executed; they look at nothing else.
+	gvisor.Dispatch(os.Args)
+	os.Exit(command(os.Args[1:]))
+}
+
+func command(args []string) int {
+	if len(args) == 0 {
+		usage(os.Stderr)
+		return exitUsage
+	}
+	switch args[0] {
+	case "run":
+		return runCommand(args[1:])
+	case "doctor":
+		return doctorCommand(args[1:])
+	case "version", "--version":
+		return versionCommand()
+	case "help", "--help", "-h":
+		usage(os.Stdout)
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, doctor, version, help\n", args[0])
+	return exitUsage
+}
+
+func usage(w *os.File) {
+	fmt.Fprint(w, `sunaba runs untrusted code in a box.
+
+usage:
+  sunaba run [flags] FILE [ARG...]       run a script or a program
+  sunaba run [flags] -e CODE             run code from the argument (--lang)
+  sunaba run [flags] -                   run code from standard input
+  sunaba run [flags] -- CMD [ARG...]     run any command of the box
+  sunaba doctor [-o json]                try every step of a box on this host
+  sunaba version
+
+`+"`sunaba run -h` lists the flags.\n")
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/embedded"
+	"github.com/sunaba-dev/sunaba/internal/engine"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/image"
+	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
+)
+
+// stateDir is where images, stores and run folders live: on a disk, not in
+// memory, because a box's disk limit is a limit on disk.
+func stateDir(flag string) (string, error) {
+	dir := flag
+	switch {
+	case dir != "":
+	case os.Getenv("SUNABA_STATE") != "":
+		dir = os.Getenv("SUNABA_STATE")
+	case host.IsRoot():
+		dir = "/var/lib/sunaba"
+	case os.Getenv("XDG_STATE_HOME") != "":
+		dir = filepath.Join(os.Getenv("XDG_STATE_HOME"), "sunaba")
+	default:
+		home, err := os.UserHomeDir()
+		if err == nil {
+			if st, serr := os.Stat(home); serr == nil && st.IsDir() && home != "/" {
+				dir = filepath.Join(home, ".local/state/sunaba")
+				break
+			}
+		}
+		dir = filepath.Join(os.TempDir(), "sunaba-"+strconv.Itoa(os.Getuid()))
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("cannot find state folder: %w", err)
+	}
+	return dir, host.OwnDir(dir)
+}
+
+// tiers lists the tiers of this build, by hand: there is no registration.
+func tiers(state string, cfg gvisor.Config) ([]box.Tier, error) {
+	images, err := image.OpenStore(filepath.Join(state, "images"))
+	if err != nil {
+		return nil, err
+	}
+	groups, err := cgroup.Detect("/sys/fs/cgroup", "/proc/self/mountinfo", "/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	cfg.State, cfg.Images, cfg.Groups = state, images, groups
+	if cfg.Agent = embedded.Agent(runtime.GOARCH); cfg.Agent == nil {
+		// A plain `go build` has no separate agent: this program can be it.
+		if cfg.Agent, err = os.ReadFile(host.SelfExe); err != nil {
+			return nil, fmt.Errorf("cannot read own program: %w", err)
+		}
+	}
+	g, err := gvisor.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return []box.Tier{g}, nil
+}
+
+func newEngine(state string, cfg gvisor.Config) (*engine.Engine, error) {
+	ts, err := tiers(state, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &engine.Engine{Tiers: ts}, nil
+}

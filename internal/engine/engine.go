@@ -1,0 +1,238 @@
+// Package engine is the spine: admit, decide, create, run, collect, destroy.
+// It holds the clock and counts the output, so that every tier is measured by
+// the same hand; what only a kernel can know comes from the tier.
+//
+// One request makes one box, and the box is destroyed before Run returns,
+// whatever happened. Nothing is retried once a program may have started: a
+// repeated side effect is worse than an error.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/stream"
+)
+
+// Engine runs requests on the tiers of this build. It is safe for concurrent
+// use.
+type Engine struct {
+	Tiers []box.Tier // in this build, in any order
+}
+
+// Request is one run.
+type Request struct {
+	Policy  policy.Request // what is asked for; ID and Hostname are filled in here
+	Command box.Command
+	User    box.User
+
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer // live copies; nil = none
+	Resize         <-chan box.WindowSize
+
+	Capture bool        // keep output for the report, up to the output limit
+	Collect bool        // list and read what the program left in its working folder
+	Out     *hostfs.Dir // where to save artifacts; nil = nowhere; implies Collect
+	Phase   func(string)
+}
+
+// Report outcomes beside the document itself.
+const (
+	destroyTimeout = 20 * time.Second
+	hostname       = "sunaba"
+)
+
+// Run runs one request to its end. The report is never nil. The error, which
+// the report repeats, is Sunaba's failure, not the program's.
+func (e *Engine) Run(ctx context.Context, req Request) (*box.Report, error) {
+	r := &run{e: e, req: req, started: time.Now()}
+	r.rep = newReport(req)
+	err := r.do(ctx)
+	if err != nil {
+		r.rep.Error = errorJSON(err)
+	}
+	r.fill()
+	return r.rep, err
+}
+
+// run is one request on its way.
+type run struct {
+	e       *Engine
+	req     Request
+	rep     *box.Report
+	started time.Time
+
+	budget   *stream.Budget
+	activity *stream.Activity
+	out, err captured
+}
+
+// captured is one output stream's account.
+type captured struct {
+	capture *stream.Capture
+	writer  *stream.BudgetWriter
+}
+
+func (r *run) phase(s string) {
+	if r.req.Phase != nil {
+		r.req.Phase(s)
+	}
+}
+
+func (r *run) do(ctx context.Context) error {
+	d, tier, err := r.decide()
+	if err != nil {
+		return err
+	}
+	r.phase("starting the box")
+	b, err := tier.Create(ctx, d.Spec)
+	if err != nil {
+		return r.e.explain(ctx, tier, err)
+	}
+	defer func() { err = errors.Join(err, destroy(ctx, b)) }()
+	r.rep.Weak = append(r.rep.Weak, b.Weak()...)
+	if n, ok := b.(interface{ Image() string }); ok {
+		r.rep.Image = n.Image()
+	}
+	r.phase("running")
+	res, err := r.runCommand(ctx, b, d.Spec)
+	if err != nil {
+		return err
+	}
+	r.result(res)
+	if r.req.Collect || r.req.Out != nil {
+		r.phase("collecting files")
+		r.collect(ctx, b, d.Spec, res)
+	}
+	return destroy(ctx, b)
+}
+
+// decide asks policy, after the mounts' sources were judged as what they are.
+func (r *run) decide() (policy.Decision, box.Tier, error) {
+	p := r.req.Policy
+	p.Spec.ID = box.NewID()
+	p.Spec.Hostname = hostname
+	r.rep.ID = p.Spec.ID
+	var err error
+	if p.Spec.Mounts, err = judgeMounts(p.Spec.Mounts, p.Spec.NoMount); err != nil {
+		return policy.Decision{}, nil, err
+	}
+	h := policy.Host{Usable: make(map[box.TierName]box.Caps)}
+	for _, t := range r.e.Tiers {
+		h.Built = append(h.Built, t.Name())
+		// Whether it really works is seen by creating the box: that fails
+		// with a reason, and never falls back to another tier.
+		h.Usable[t.Name()] = box.Caps{Usable: true}
+	}
+	d, err := policy.Decide(p, h)
+	if err != nil {
+		return d, nil, err
+	}
+	r.rep.Tier, r.rep.TierReason = d.Tier, d.Reason
+	r.rep.Policy = policy.InForce(d.Spec, p.Trust, r.req.User)
+	r.rep.Image = string(d.Spec.Image)
+	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
+	for _, t := range r.e.Tiers {
+		if t.Name() == d.Tier {
+			return d, t, nil
+		}
+	}
+	return d, nil, box.Errorf(box.Fault, "run", "cannot run: tier %s was chosen but is not here", d.Tier)
+}
+
+// explain adds what probing finds to an error that says the host cannot do it.
+func (e *Engine) explain(ctx context.Context, t box.Tier, err error) error {
+	if box.KindOf(err) != box.Unusable {
+		return err
+	}
+	caps := t.Probe(ctx)
+	be := box.Errorf(box.Unusable, "create box", "%w", err)
+	if len(caps.Missing) > 0 {
+		be = box.Errorf(box.Unusable, "create box", "%w (missing: %s)", err, caps.Missing[0])
+	}
+	return be.WithHint("run `sunaba doctor`; it says for each step what this host refuses and what to do")
+}
+
+func destroy(ctx context.Context, b box.Box) error {
+	dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	if err := b.Destroy(dctx); err != nil {
+		return box.Errorf(box.Fault, "destroy box", "cannot destroy box %s: %w", b.ID(), err)
+	}
+	return nil
+}
+
+// runCommand runs the program with the clock and the counters around it.
+func (r *run) runCommand(ctx context.Context, b box.Box, spec box.Spec) (box.Result, error) {
+	l := spec.Limits
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.activity = stream.NewActivity()
+	r.budget = stream.NewBudget(l.Output, func() {
+		cancel(&box.Stop{Cause: box.OutputLimit, Limit: "max_output", Source: "output counter"})
+	})
+	st := box.Streams{
+		Stdout: r.stream(&r.out, r.req.Stdout, l.Output),
+		Stderr: r.stream(&r.err, r.req.Stderr, l.Output),
+		Resize: r.req.Resize,
+	}
+	if r.req.Stdin != nil {
+		st.Stdin = touchReader{r.req.Stdin, r.activity}
+	}
+	if l.Timeout > 0 {
+		t := time.AfterFunc(l.Timeout, func() {
+			cancel(&box.Stop{Cause: box.Deadline, Limit: "timeout_sec", Source: "clock", Grace: l.Grace})
+		})
+		defer t.Stop()
+	}
+	go func() {
+		if r.activity.Wait(ctx, l.Idle) {
+			cancel(&box.Stop{Cause: box.Idle, Limit: "idle_sec", Source: "clock", Grace: l.Grace})
+		}
+	}()
+	res, err := b.Run(ctx, r.req.Command, st)
+	if err != nil {
+		return res, fmt.Errorf("cannot run program: %w", err)
+	}
+	return res, nil
+}
+
+// stream builds one output stream: counted first, then kept and shown.
+func (r *run) stream(c *captured, live io.Writer, limit int64) io.Writer {
+	var ws []io.Writer
+	if r.req.Capture {
+		c.capture = stream.NewCapture(limit)
+		ws = append(ws, c.capture)
+	}
+	if live != nil {
+		ws = append(ws, live)
+	}
+	c.writer = r.budget.Writer(io.MultiWriter(ws...))
+	return touchWriter{c.writer, r.activity}
+}
+
+type touchWriter struct {
+	w io.Writer
+	a *stream.Activity
+}
+
+func (t touchWriter) Write(p []byte) (int, error) { t.a.Touch(); return t.w.Write(p) }
+
+type touchReader struct {
+	r io.Reader
+	a *stream.Activity
+}
+
+func (t touchReader) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	if n > 0 {
+		t.a.Touch()
+	}
+	return n, err
+}

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"slices"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/policy"
+)
+
+// judgeMounts looks at what each mount's source really is. Links are followed
+// once, here; the path that they lead to replaces the one that was asked for,
+// and is judged by name again (a link may lead into a folder whose name is
+// refused). The tier opens the same path, compares it with the refused list by
+// inode once more, and mounts that very descriptor.
+func judgeMounts(mounts []box.Mount, noMount []string) ([]box.Mount, error) {
+	out := slices.Clone(mounts)
+	for i, m := range out {
+		if err := policy.CheckSource(m.Source, m.ReadOnly, noMount); err != nil {
+			return nil, refusedMount(m, err)
+		}
+		f, _, err := hostfs.OpenMountSource(m.Source, refusedFor(noMount, m.ReadOnly))
+		if errors.Is(err, hostfs.ErrRefused) {
+			return nil, box.Errorf(box.Denied, "mount", "%w", err)
+		}
+		if err != nil {
+			return nil, box.Errorf(box.Invalid, "mount", "%w", err)
+		}
+		real, err := os.Readlink(host.FDPath(f.Fd()))
+		f.Close()
+		if err != nil {
+			return nil, box.Errorf(box.Fault, "mount", "cannot resolve mount source %s: %w", m.Source, err)
+		}
+		if err := policy.CheckSource(real, m.ReadOnly, noMount); err != nil {
+			return nil, refusedMount(m, err)
+		}
+		out[i].Source = real
+	}
+	return out, nil
+}
+
+func refusedMount(m box.Mount, err error) error {
+	return box.Errorf(box.KindOf(err), "mount", "cannot mount %s: %w", m.Source, err).
+		WithHint("copy what the program needs with --copy, or mount a folder that holds nothing else")
+}
+
+// refusedFor lists the paths that are compared by inode. Those refused only as
+// a whole are judged by name alone: everything lies below "/".
+func refusedFor(noMount []string, readOnly bool) []string {
+	refused := slices.Clone(noMount)
+	for _, r := range policy.RefusedSources() {
+		if !r.Whole && !(r.Write && readOnly) {
+			refused = append(refused, r.Path)
+		}
+	}
+	return refused
+}

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"encoding/base64"
+	"errors"
+	"unicode/utf8"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/stream"
+)
+
+// newReport has every list in place, so that none is ever null.
+func newReport(req Request) *box.Report {
+	p := req.Policy
+	return &box.Report{
+		LimitsHit: []box.LimitHit{},
+		Artifacts: []box.Artifact{},
+		Weak:      []string{},
+		Start:     box.StartCold,
+		Image:     string(p.Spec.Image),
+		Policy:    policy.InForce(p.Spec, p.Trust, req.User),
+	}
+}
+
+func (r *run) result(res box.Result) {
+	r.rep.Cause = res.Cause
+	switch res.Cause {
+	case box.Exited:
+		r.rep.ExitCode = &res.ExitCode
+	case box.Signaled:
+		r.rep.Signal = &res.Signal
+	}
+	r.rep.LimitsHit = append(r.rep.LimitsHit, res.Limits...)
+	r.rep.Usage = box.UsageJSON{
+		CPUSeconds:      res.Usage.CPU.Seconds(),
+		WallSeconds:     res.Usage.Wall.Seconds(),
+		MemoryPeakBytes: res.Usage.MemoryPeak,
+		BytesWritten:    res.Usage.Written,
+	}
+}
+
+// fill puts the captured output into the report.
+func (r *run) fill() {
+	rep := r.rep
+	rep.Stdout, rep.StdoutBase64, rep.StdoutClean, rep.StdoutBytes, rep.StdoutTruncated = r.out.text()
+	rep.Stderr, rep.StderrBase64, rep.StderrClean, rep.StderrBytes, rep.StderrTruncated = r.err.text()
+	rep.Truncated = rep.StdoutTruncated || rep.StderrTruncated
+}
+
+func (c captured) text() (raw, b64 *string, clean string, total int64, truncated bool) {
+	var kept []byte
+	if c.writer != nil {
+		total = c.writer.Offered()
+	}
+	if c.capture != nil {
+		kept = c.capture.Bytes()
+	}
+	truncated = total > int64(len(kept)) && c.capture != nil
+	if truncated {
+		// A cut through the last character would make the rest look binary.
+		kept = stream.WholeRunes(kept)
+	}
+	if utf8.Valid(kept) {
+		s := string(kept)
+		raw = &s
+	} else {
+		s := base64.StdEncoding.EncodeToString(kept)
+		b64 = &s
+	}
+	return raw, b64, stream.Clean(kept), total, truncated
+}
+
+func errorJSON(err error) *box.ErrorJSON {
+	j := &box.ErrorJSON{Kind: box.KindOf(err), Message: err.Error()}
+	var e *box.Error
+	if errors.As(err, &e) {
+		j.Hint = e.Hint
+	}
+	return j
+}

@@ -1,0 +1,100 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// BoxUser is the id that a box's own processes have inside its user namespace,
+// and the id of the ordinary user in the guest. It has no meaning outside.
+const BoxUser = 1000
+
+// Spawn describes a child that re-executes this program in namespaces of its
+// own: user, mount, pid, ipc, uts and cgroup. The child is PID 1 of its PID
+// namespace, so that the kernel ends everything below it when it dies, and it
+// dies when the thread that started it does (PR_SET_PDEATHSIG).
+type Spawn struct {
+	Args  []string   // argv, Args[0] included
+	Files []*os.File // descriptors 3, 4, ... of the child
+	// HostUID and HostGID are what the child is on the host. As an ordinary
+	// user they must be the caller's own. Never 0.
+	HostUID, HostGID int
+}
+
+// Child is a spawned process.
+type Child struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// Start starts the child with an empty environment and /dev/null as its
+// standard streams. It holds one operating-system thread until the child ends,
+// because the parent-death signal is tied to the thread.
+func (s Spawn) Start() (*Child, error) {
+	if s.HostUID == 0 || s.HostGID == 0 {
+		return nil, fmt.Errorf("cannot start box process: host uid 0 is never used behind a box")
+	}
+	privileged := IsRoot()
+	cmd := &exec.Cmd{
+		Path:       SelfExe,
+		Args:       s.Args,
+		Env:        []string{},
+		Dir:        "/",
+		ExtraFiles: s.Files,
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+				unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostUID, Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostGID, Size: 1}},
+			GidMappingsEnableSetgroups: privileged,
+			// Root's supplementary groups go; an ordinary user cannot drop
+			// its own without help from a privileged program.
+			Credential: &syscall.Credential{Uid: BoxUser, Gid: BoxUser, NoSetGroups: !privileged},
+			// Needed for the mounts of the first moments; see DropAll.
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+			Setsid:      true,
+			Pdeathsig:   syscall.SIGKILL,
+		},
+	}
+	c := &Child{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread lives as long as the child
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			c.err = cmd.Wait()
+		}
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("cannot start box process in new namespaces: %w", err)
+	}
+	return c, nil
+}
+
+// Pid is the child's process id in the caller's PID namespace.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
+// Done is closed when the child has ended and was reaped; the kernel has then
+// ended and reaped every process of its PID namespace.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Kill sends SIGKILL. It is safe after the child's end.
+func (c *Child) Kill() { _ = c.cmd.Process.Kill() }
+
+// Usage returns the resources of the child and of all it waited for. It is
+// valid after Done.
+func (c *Child) Usage() *syscall.Rusage {
+	if c.cmd.ProcessState == nil {
+		return nil
+	}
+	ru, _ := c.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	return ru
+}

@@ -1,0 +1,252 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/image"
+)
+
+// What the runtime itself needs in a box's group beyond the guest's limits:
+// sentry, gofer, runner and their page tables. Measured: see docs/adr.
+const (
+	memoryOverhead = 96 << 20
+	pidsOverhead   = 1024
+	pidsPerTask    = 4 // host threads that one guest task may cost
+)
+
+// gbox implements box.Box.
+type gbox struct {
+	t     *Tier
+	id    box.ID
+	spec  box.Spec
+	image string // name, with the digest where it has one
+	dir   string
+	store *os.File
+	child *host.Child
+	conn  *conn
+	group *cgroup.Group // nil without one
+	guard *janitor      // nil without one
+	weak  []string
+}
+
+// ID implements box.Box.
+func (b *gbox) ID() box.ID { return b.id }
+
+// Weak implements box.Box.
+func (b *gbox) Weak() []string { return b.weak }
+
+// Image names the root file system, with its digest if that is fixed.
+func (b *gbox) Image() string { return b.image }
+
+// State implements box.Box.
+func (b *gbox) State() []byte { return []byte(`{}`) }
+
+// Create implements box.Tier. The order matters: whatever a box could use up
+// is bounded before its first process exists, and the runner waits for its
+// first message, which is sent when it stands in its group.
+func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error) {
+	b := &gbox{t: t, id: spec.ID, spec: spec, dir: filepath.Join(t.runDir(), string(spec.ID))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+		}
+	}()
+	img, err := t.openImage(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	defer img.File.Close()
+	b.image = imageName(img)
+	uid, gid := t.hostUser(spec.ID)
+	if err := makeOwned(b.dir, uid, gid); err != nil {
+		return nil, err
+	}
+	if b.store, err = host.OpenUnlinked(t.storeDir()); err != nil {
+		return nil, err
+	}
+	set, passed, err := t.setupOf(spec, img, b, uid, gid)
+	defer closeAll(passed)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.limit(); err != nil {
+		return nil, err
+	}
+	if t.cfg.Janitor {
+		if b.guard, err = startJanitor(t.cfg.State, spec.ID); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.start(uid, gid); err != nil {
+		return nil, err
+	}
+	sctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var r ready
+	if err := b.conn.call(sctx, "setup", set, &r, passed...); err != nil {
+		return nil, b.explain("start sandbox", err)
+	}
+	// The quota comes last: it is the program's, not the start's.
+	if b.group != nil {
+		if err := b.group.SetCPU(spec.Limits.MilliCPU); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (t *Tier) openImage(ctx context.Context, spec box.Spec) (*image.Image, error) {
+	if spec.Image == box.ImageBase {
+		return t.cfg.Images.Base(ctx, image.BaseOptions{}, t.cfg.Progress)
+	}
+	opts := image.HostOptions{Workdir: spec.Workdir, Hostname: spec.Hostname, ExtraPrefixes: t.cfg.Prefixes}
+	opts.Mounts = spec.Mounts
+	return t.cfg.Images.Host(ctx, opts)
+}
+
+// imageName gives the name, with the digest for an image that has a fixed one.
+func imageName(img *image.Image) string {
+	if img.Name == box.ImageBase {
+		return string(img.Name) + "@" + img.Digest
+	}
+	return string(img.Name)
+}
+
+// limit makes the box's group.
+func (b *gbox) limit() error {
+	l := b.spec.Limits
+	if b.t.cfg.Groups != nil {
+		g, err := b.t.cfg.Groups.Create(string(b.id), cgroup.Limits{
+			Memory: l.Memory + memoryOverhead,
+			Pids:   l.Processes*pidsPerTask + pidsOverhead,
+		})
+		if err == nil {
+			b.group = g
+			return nil
+		}
+		if b.t.root || box.KindOf(err) != box.Unusable {
+			return err
+		}
+	}
+	b.weak = append(b.weak,
+		"memory: no control group is usable here; each process's address space is bounded and the box is sampled and ended when it is over the limit",
+		"cpu: no control group is usable here; the guest sees the right number of processors but may use more time than its quota")
+	return nil
+}
+
+// start spawns the runner and puts it into the group before it may do anything.
+func (b *gbox) start(uid, gid int) error {
+	link, theirs, err := host.LinkPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	b.child, err = host.Spawn{Args: []string{argvRunner}, Files: []*os.File{theirs}, HostUID: uid, HostGID: gid}.Start()
+	if err != nil {
+		link.Close()
+		return box.Errorf(box.Unusable, "create box", "%w", err).WithHint("run `sunaba doctor` to see which namespace this host refuses")
+	}
+	if b.group != nil {
+		if err := b.group.Add(b.child.Pid()); err != nil {
+			link.Close()
+			return err
+		}
+	}
+	b.conn = newConn(link)
+	return nil
+}
+
+// explain says more about a failed start than the runner could.
+func (b *gbox) explain(op string, err error) error {
+	if b.group != nil {
+		if s, serr := b.group.Stats(); serr == nil && s.OOMKills.N > 0 {
+			return box.Errorf(box.Fault, op, "cannot %s: out of memory during the start (limit %d MiB)", op, b.spec.Limits.Memory>>20)
+		}
+	}
+	return box.Errorf(box.Fault, op, "cannot %s: %w", op, err)
+}
+
+// setupOf turns the spec into the runner's first message and its files.
+func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox, uid, gid int) (setup, []*os.File, error) {
+	l := spec.Limits
+	s := setup{
+		ID: string(spec.ID), Dir: b.dir, Hostname: spec.Hostname, Workdir: spec.Workdir, Debug: t.cfg.Debug,
+		Numbers:  bootNumbers{Memory: uint64(l.Memory), CPUs: cpus(l.MilliCPU), Files: uint64(l.Files), Bytes: uint64(l.Disk)},
+		Rlimits:  map[string]uint64{"RLIMIT_NPROC": uint64(l.Processes), "RLIMIT_NOFILE": uint64(l.OpenFiles), "RLIMIT_CORE": 0},
+		ShmBytes: min(l.Memory/4, 64<<20),
+	}
+	if t.cfg.Groups == nil || !t.root {
+		s.Rlimits["RLIMIT_AS"] = uint64(l.Memory) + addressSlack
+		s.Watchdog = l.Memory
+	}
+	// The system image and the store stay ours; the runner gets duplicates.
+	var passed []*os.File
+	for _, f := range []*os.File{img.File, t.system, b.store} {
+		d, err := host.Dup(f)
+		if err != nil {
+			return s, passed, err
+		}
+		passed = append(passed, d)
+	}
+	mounts, trees, err := t.prepareMounts(spec, img, uid)
+	passed = append(passed, trees...)
+	if err != nil {
+		return s, passed, err
+	}
+	s.Mounts = mounts
+	if len(spec.Seeds) > 0 {
+		f, err := host.OpenUnlinked(t.storeDir())
+		if err != nil {
+			return s, passed, err
+		}
+		defer f.Close()
+		if _, err := buildSeedTar(f, spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
+			return s, passed, err
+		}
+		sealed, err := host.Seal(f)
+		if err != nil {
+			return s, passed, err
+		}
+		passed, s.Seeds = append(passed, sealed), true
+	}
+	return s, passed, nil
+}
+
+// addressSlack is what a process may map beyond the memory limit where only
+// RLIMIT_AS bounds it: interpreters reserve address space that they never use
+// (V8 several GiB).
+const addressSlack = 16 << 30
+
+// cpus is the number of processors the guest sees: the quota, rounded up.
+func cpus(milli int64) int { return int(math.Ceil(float64(milli) / 1000)) }
+
+// makeOwned makes a folder that only the box's host user can enter.
+func makeOwned(dir string, uid, gid int) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make run folder: %w", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("cannot open run folder: %w", err)
+	}
+	defer f.Close()
+	if uid == os.Getuid() {
+		return nil
+	}
+	if err := f.Chown(uid, gid); err != nil {
+		return fmt.Errorf("cannot give run folder to the box's user: %w", err)
+	}
+	return nil
+}
+
+// destroyTimeout bounds the removal of one box from the host.
+const destroyTimeout = 10 * time.Second

@@ -1,0 +1,95 @@
+// Package gvisor is the tier in which a box's system calls are served by a
+// kernel in user space. gVisor is linked into this program; nothing needs to be
+// installed.
+//
+// One box is four kinds of process, each with fewer rights than the one that
+// started it, all of them this same program re-executed:
+//
+//	front    the caller's process: builds the box's group and mounts, counts
+//	         output, keeps the clock (this file, create.go, run.go)
+//	runner   PID 1 of the box's own namespaces, an unprivileged host user;
+//	         drives gVisor's library (runner*.go)
+//	sentry   the guest's kernel, in an empty root, no capability, under seccomp
+//	         (boot.go, limithooks.go; seccomp_unsafe.go starts it faster)
+//	gofer    serves host folders, if the box has any (gofer.go)
+//
+// Root and ordinary users take the same path; root's box gets a host user of
+// its own and a control group, an ordinary user's box runs as that user. If
+// the front dies the kernel kills the runner, and if the runner dies the kernel
+// kills all the rest. All of gVisor's internal packages stay behind this room.
+package gvisor
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/image"
+)
+
+// Config is what a Tier is made of.
+type Config struct {
+	State  string          // folder for run folders and stores; the caller's own
+	Images *image.Store    // root file systems
+	Groups *cgroup.Manager // nil where no group can be made
+	// Prefixes are further host folders that the host image shows read-only.
+	Prefixes []string
+	// Agent is the static program that collects files in the guest.
+	Agent []byte
+	// Debug is a folder for gVisor's own log; empty means none.
+	Debug string
+	// Janitor starts a helper beside each box that clears its group and run
+	// folder if this process dies without doing so.
+	Janitor bool
+	// Progress is told of long preparations; it may be nil.
+	Progress func(done, total int64, what string)
+}
+
+// Tier implements box.Tier.
+type Tier struct {
+	cfg    Config
+	system *os.File // image of systemDir
+	root   bool     // this process may choose host users and make groups
+}
+
+// New prepares the tier: folders and the system image. It starts no process.
+func New(cfg Config) (*Tier, error) {
+	t := &Tier{cfg: cfg, root: host.IsRoot()}
+	for _, d := range []string{t.runDir(), t.storeDir()} {
+		if err := os.Mkdir(d, 0o711); err != nil && !os.IsExist(err) {
+			return nil, fmt.Errorf("cannot make state folder: %w", err)
+		}
+	}
+	sys, err := systemImage(t.storeDir(), cfg.Agent)
+	if err != nil {
+		return nil, err
+	}
+	t.system = sys
+	return t, nil
+}
+
+// Close gives up what New took. Boxes live on.
+func (t *Tier) Close() error { return t.system.Close() }
+
+// Name implements box.Tier.
+func (t *Tier) Name() box.TierName { return box.TierGvisor }
+
+func (t *Tier) runDir() string   { return t.cfg.State + "/run" }
+func (t *Tier) storeDir() string { return t.cfg.State + "/store" }
+
+// hostUser chooses who a box is on the host. Root's boxes get one user each,
+// from a range that no distribution assigns (0x70000000 and up; see
+// systemd's UIDS-GIDS document for those it does); an ordinary user's boxes
+// are that user.
+func (t *Tier) hostUser(id box.ID) (uid, gid int) {
+	if !t.root {
+		return os.Getuid(), os.Getgid()
+	}
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	n := 0x70000000 + int(h.Sum32()&0xffffff)
+	return n, n
+}

@@ -1,0 +1,85 @@
+package gvisor
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/image"
+)
+
+// prepareMounts opens every host folder of the box and judges what was opened.
+// Root makes detached mounts of exactly those descriptors; an ordinary user
+// cannot, and names the inode instead, which the runner checks before it binds
+// the path in its own mount namespace.
+func (t *Tier) prepareMounts(spec box.Spec, img *image.Image, uid int) ([]setupMount, []*os.File, error) {
+	var out []setupMount
+	var trees []*os.File
+	for _, m := range slices.Concat(img.Binds, spec.Mounts) {
+		own := slices.Contains(img.Binds, m)
+		refused := spec.NoMount
+		if own {
+			refused = nil // the image's own folders: /usr and what the operator listed
+		}
+		f, info, err := hostfs.OpenMountSource(m.Source, refused)
+		if err != nil {
+			return out, trees, box.Errorf(box.Denied, "mount", "%w", err)
+		}
+		sm, tree, err := t.prepareMount(f, info, m, own, uid)
+		f.Close()
+		if err != nil {
+			return out, trees, err
+		}
+		out = append(out, sm)
+		if tree != nil {
+			trees = append(trees, tree)
+		}
+	}
+	return out, trees, nil
+}
+
+func (t *Tier) prepareMount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid int) (setupMount, *os.File, error) {
+	sm := setupMount{Target: m.Target, ReadOnly: m.ReadOnly || own, IsDir: info.IsDir()}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return sm, nil, fmt.Errorf("cannot mount %s: no inode", m.Source)
+	}
+	if !t.root {
+		sm.Source, sm.Dev, sm.Ino = m.Source, uint64(st.Dev), st.Ino
+		return sm, nil, nil
+	}
+	attr := hostfs.MountAttr{ReadOnly: sm.ReadOnly}
+	if !own {
+		// Whoever owns the source on disk is the box's user through this
+		// mount, so that the box can use what its owner could, and what it
+		// makes there belongs to that owner.
+		attr.Users = []hostfs.IDMap{{From: st.Uid, To: uint32(uid)}}
+		attr.Groups = []hostfs.IDMap{{From: st.Gid, To: uint32(uid)}}
+	}
+	tree, err := hostfs.CloneMount(f, attr)
+	if err != nil {
+		return sm, nil, box.Errorf(box.Unusable, "mount", "%w", err).
+			WithHint("the file system of %s may not support idmapped mounts; copy what the program needs with --copy", m.Source)
+	}
+	sm.File = true
+	return sm, tree, nil
+}
+
+// openSame opens a path in this process's mount namespace and makes sure that
+// it still is the inode that was judged.
+func openSame(m setupMount) (*os.File, error) {
+	f, info, err := hostfs.OpenMountSource(m.Source, nil)
+	if err != nil {
+		return nil, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || uint64(st.Dev) != m.Dev || st.Ino != m.Ino {
+		f.Close()
+		return nil, fmt.Errorf("cannot mount %s: it was replaced since it was checked", m.Source)
+	}
+	return f, nil
+}

@@ -1,0 +1,265 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// Run implements box.Box.
+func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Result, error) {
+	started := time.Now()
+	r := &run{b: b, st: st, limit: make(chan box.LimitHit, 8)}
+	b.conn.onLimit(r.onLimit)
+	defer b.conn.onLimit(nil)
+
+	pipes, err := openStreams(cmd, st)
+	if err != nil {
+		return box.Result{}, err
+	}
+	defer pipes.close()
+	var ps execStarted
+	cctx, cancel := context.WithTimeout(ctx, startTimeout)
+	err = b.conn.call(cctx, "exec", b.execRequest(cmd), &ps, pipes.guest[:]...)
+	cancel()
+	pipes.closeGuest()
+	if err != nil {
+		return b.startFailed(ctx, cmd, started, err)
+	}
+	pipes.pump()
+	if pipes.master != nil {
+		go r.resize(ctx, pipes, st.Resize, ps.Pid)
+	}
+
+	waited := make(chan error, 1)
+	var w waitReply
+	go func() { waited <- b.conn.call(context.WithoutCancel(ctx), "wait", waitRequest{Pid: ps.Pid}, &w) }()
+	res := r.await(ctx, ps.Pid, waited, &w)
+	pipes.drain()
+	res.Limits = r.hits(res)
+	res.Usage = b.usage(time.Since(started))
+	return res, nil
+}
+
+// run is the state of one Run.
+type run struct {
+	b     *gbox
+	st    box.Streams
+	limit chan box.LimitHit // limits that end the run
+
+	mu   sync.Mutex
+	seen []box.LimitHit
+}
+
+// await waits for the program's end, by itself or by ours. It never returns a
+// cause that nobody observed.
+func (r *run) await(ctx context.Context, pid int32, waited chan error, w *waitReply) box.Result {
+	var stop *box.Stop
+	select {
+	case err := <-waited:
+		return r.ended(err, w)
+	case hit := <-r.limit:
+		stop = &box.Stop{Cause: causeOf(hit.Limit), Limit: hit.Limit, Source: hit.Source}
+	case <-ctx.Done():
+		if !errors.As(context.Cause(ctx), &stop) {
+			stop = &box.Stop{Cause: box.Canceled}
+		}
+	}
+	// Ask first, if there is grace; then no more asking. A program that ends
+	// within its grace still ended because of us.
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if stop.Grace > 0 {
+		_ = r.b.conn.call(sctx, "signal", signalRequest{Pid: pid, Signal: int(syscall.SIGTERM)}, nil)
+		t := time.NewTimer(stop.Grace)
+		defer t.Stop()
+		select {
+		case <-waited:
+			return r.stopped(stop)
+		case <-t.C:
+		}
+	}
+	_ = r.b.conn.call(sctx, "signal", signalRequest{Pid: pid, Signal: int(syscall.SIGKILL)}, nil)
+	select {
+	case <-waited:
+	case <-sctx.Done():
+		r.b.child.Kill() // the guest's kernel does not answer: end it all
+		<-r.b.child.Done()
+	}
+	return r.stopped(stop)
+}
+
+func (r *run) stopped(s *box.Stop) box.Result {
+	if s.Limit != "" {
+		r.add(box.LimitHit{Limit: s.Limit, Source: s.Source})
+	}
+	return box.Result{Cause: s.Cause}
+}
+
+// ended reads the program's own end. A broken link is judged by the group's
+// counters.
+func (r *run) ended(err error, w *waitReply) box.Result {
+	if hit, ok := r.b.outOfMemory(); ok {
+		r.add(hit)
+		return box.Result{Cause: box.OutOfMemory}
+	}
+	if err != nil {
+		return box.Result{Cause: box.Lost}
+	}
+	ws := syscall.WaitStatus(w.Status)
+	if ws.Signaled() {
+		return box.Result{Cause: box.Signaled, Signal: int(ws.Signal())}
+	}
+	return box.Result{Cause: box.Exited, ExitCode: ws.ExitStatus()}
+}
+
+// outOfMemory asks the host kernel whether it killed in this box's group.
+func (b *gbox) outOfMemory() (box.LimitHit, bool) {
+	if b.group == nil {
+		return box.LimitHit{}, false
+	}
+	s, err := b.group.Stats()
+	if err != nil || s.OOMKills.N == 0 {
+		return box.LimitHit{}, false
+	}
+	return box.LimitHit{Limit: "memory", Source: s.OOMKills.Source}, true
+}
+
+// onLimit hears from the guest's kernel, through the runner.
+func (r *run) onLimit(e limitEvent) {
+	var name string
+	switch e.Kind {
+	case string(rune(limitProcesses)):
+		name = "max_processes"
+	case string(rune(limitOpenFiles)):
+		name = "max_open_files"
+	case string(rune(limitDisk)):
+		name = "disk"
+	case string(rune(limitFiles)):
+		name = "max_files"
+	case "memory":
+		name = "memory"
+	default:
+		return // not a word of our protocol
+	}
+	hit := box.LimitHit{Limit: name, Source: e.Source}
+	if !r.add(hit) {
+		return
+	}
+	if r.st.OnLimit != nil {
+		r.st.OnLimit(hit)
+	}
+	kill := r.b.spec.Limits.OnLimit == box.LimitKill && name != "max_open_files"
+	if kill || name == "memory" {
+		select {
+		case r.limit <- hit:
+		default:
+		}
+	}
+}
+
+// add records a hit once and reports whether it was new.
+func (r *run) add(h box.LimitHit) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if s.Limit == h.Limit {
+			return false
+		}
+	}
+	r.seen = append(r.seen, h)
+	return true
+}
+
+// hits returns what was touched; the one that ended the run is marked.
+func (r *run) hits(res box.Result) []box.LimitHit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.seen {
+		r.seen[i].Ended = causeOf(r.seen[i].Limit) == res.Cause
+	}
+	return r.seen
+}
+
+func causeOf(limit string) box.Cause {
+	switch limit {
+	case "max_processes", "max_open_files":
+		return box.ProcLimit
+	case "disk", "max_files":
+		return box.DiskLimit
+	case "memory":
+		return box.OutOfMemory
+	case "timeout_sec":
+		return box.Deadline
+	case "idle_sec":
+		return box.Idle
+	case "max_output":
+		return box.OutputLimit
+	}
+	return ""
+}
+
+// rootCaps is what guest root may do in the guest. None of it reaches the host.
+var rootCaps = [...]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"} //house:const capability names
+
+func (b *gbox) execRequest(cmd box.Command) execRequest {
+	e := execRequest{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, TTY: cmd.TTY != nil}
+	if e.Dir == "" {
+		e.Dir = b.spec.Workdir
+	}
+	if cmd.User == box.UserRoot {
+		e.Root, e.Caps = true, rootCaps[:]
+	}
+	return e
+}
+
+// startFailed tells a program that cannot be started (the caller's mistake,
+// or a limit) from a box that is gone.
+func (b *gbox) startFailed(ctx context.Context, cmd box.Command, started time.Time, err error) (box.Result, error) {
+	if hit, ok := b.outOfMemory(); ok {
+		hit.Ended = true
+		return box.Result{Cause: box.OutOfMemory, Limits: []box.LimitHit{hit}, Usage: b.usage(time.Since(started))}, nil
+	}
+	if ctx.Err() != nil {
+		res := box.Result{Cause: box.Canceled}
+		var stop *box.Stop
+		if errors.As(context.Cause(ctx), &stop) {
+			res.Cause = stop.Cause
+		}
+		return res, nil
+	}
+	if errors.Is(err, errRunnerGone) {
+		return box.Result{}, box.Errorf(box.Fault, "run", "cannot run %q: %w", cmd.Argv[0], err)
+	}
+	// gVisor's words for a failed execve(2), without its inner path names.
+	for _, m := range []struct{ in, out string }{
+		{"no such file or directory", "not found in the box"},
+		{"error finding executable", "not found in the box's PATH"},
+		{"permission denied", "not executable"},
+		{"exec format error", "not a program this machine can run"},
+	} {
+		if strings.Contains(err.Error(), m.in) {
+			return box.Result{}, box.Errorf(box.Invalid, "run", "cannot run %q: %s", cmd.Argv[0], m.out)
+		}
+	}
+	return box.Result{}, box.Errorf(box.Invalid, "run", "cannot run %q: %w", cmd.Argv[0], err)
+}
+
+// usage is the host's account, read while the box still stands.
+func (b *gbox) usage(wall time.Duration) box.Usage {
+	u := box.Usage{Wall: wall, Written: host.Allocated(b.store)}
+	if b.group != nil {
+		if s, err := b.group.Stats(); err == nil {
+			u.CPU, u.MemoryPeak = s.CPUTime(), s.MemoryPeak.N
+		}
+		return u
+	}
+	u.CPU, u.MemoryPeak = host.TreeUsage(b.child.Pid())
+	return u
+}

@@ -1,0 +1,119 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// runner is the process between the front and one box: PID 1 of the box's
+// namespaces, an unprivileged user on the host, with no capability left once
+// its few mounts stand. It drives gVisor as a library. When it dies, for
+// whatever reason, the kernel ends everything in the box.
+type runner struct {
+	link *host.Link
+	set  setup
+	conf *config.Config
+	c    *container.Container
+
+	send sync.Mutex
+}
+
+// runnerMain is the whole life of a runner: answer requests until the front
+// goes away.
+func runnerMain() int {
+	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+	link, err := host.NewLink(os.NewFile(3, "link"))
+	if err != nil {
+		return 1
+	}
+	r := &runner{link: link}
+	for {
+		body, files, err := link.Receive()
+		if err != nil {
+			return 0 // the front is gone, and with this process goes the box
+		}
+		var req request
+		if err := json.Unmarshal(body, &req); err != nil {
+			return 1
+		}
+		if req.Op == "setup" {
+			r.answer(req.Seq, func() (any, error) { return r.setup(req.Body, files) })
+			continue
+		}
+		go r.answer(req.Seq, func() (any, error) {
+			defer closeAll(files)
+			return r.handle(req, files)
+		})
+	}
+}
+
+func (r *runner) answer(seq int, fn func() (any, error)) {
+	v, err := fn()
+	rep := reply{Seq: seq}
+	if err != nil {
+		rep.Error = err.Error()
+	} else if rep.Body, err = json.Marshal(v); err != nil {
+		rep.Error = err.Error()
+	}
+	r.post(rep)
+}
+
+func (r *runner) event(name string, v any) {
+	body, err := json.Marshal(v)
+	if err == nil {
+		r.post(reply{Event: name, Body: body})
+	}
+}
+
+func (r *runner) post(rep reply) {
+	b, err := json.Marshal(rep)
+	if err != nil {
+		return
+	}
+	r.send.Lock()
+	defer r.send.Unlock()
+	_ = r.link.Send(b)
+}
+
+func (r *runner) handle(req request, files []*os.File) (any, error) {
+	switch req.Op {
+	case "exec":
+		return r.exec(req.Body, files)
+	case "wait":
+		var w waitRequest
+		if err := json.Unmarshal(req.Body, &w); err != nil {
+			return nil, err
+		}
+		ws, err := r.c.WaitPID(w.Pid)
+		return waitReply{Status: uint32(ws)}, err
+	case "signal":
+		var s signalRequest
+		if err := json.Unmarshal(req.Body, &s); err != nil {
+			return nil, err
+		}
+		if s.Group {
+			return struct{}{}, r.c.SignalProcessGroup(syscall.Signal(s.Signal), s.Pid)
+		}
+		return struct{}{}, r.c.SignalProcess(syscall.Signal(s.Signal), s.Pid)
+	case "pause":
+		return struct{}{}, r.c.Pause()
+	default:
+		return nil, fmt.Errorf("cannot handle %q: no such request", req.Op)
+	}
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

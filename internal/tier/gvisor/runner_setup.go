@@ -1,0 +1,241 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+)
+
+// setup builds the box: mounts, then no more rights, then gVisor.
+func (r *runner) setup(body json.RawMessage, files []*os.File) (any, error) {
+	if err := json.Unmarshal(body, &r.set); err != nil {
+		return nil, err
+	}
+	in, err := r.takeFiles(files)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := r.mounts(in.mounts)
+	if err != nil {
+		return nil, err
+	}
+	if err := host.DropAll(); err != nil {
+		return nil, err
+	}
+	if err := r.create(in, sources); err != nil {
+		return nil, err
+	}
+	return ready{SandboxPid: r.c.SandboxPid(), GoferPid: int(r.c.GoferPid.Load())}, nil
+}
+
+// inputs are the descriptors that came with setup.
+type inputs struct {
+	root, system, store, seeds *os.File
+	mounts                     []*os.File
+}
+
+func (r *runner) takeFiles(files []*os.File) (inputs, error) {
+	want := 3
+	for _, m := range r.set.Mounts {
+		if m.File {
+			want++
+		}
+	}
+	if r.set.Seeds {
+		want++
+	}
+	if len(files) != want {
+		return inputs{}, fmt.Errorf("cannot set up box: %d files came, %d are needed", len(files), want)
+	}
+	in := inputs{root: files[0], system: files[1], store: files[2], mounts: files[3:]}
+	if r.set.Seeds {
+		in.seeds = files[want-1]
+		in.mounts = files[3 : want-1]
+	}
+	return in, nil
+}
+
+// mounts puts every host folder of the box below the run folder, in this
+// process's own mount namespace, and returns the paths in the order of the
+// setup's mounts.
+func (r *runner) mounts(files []*os.File) ([]string, error) {
+	if err := host.PrivateMounts(); err != nil {
+		return nil, err
+	}
+	if err := host.MountProc(); err != nil {
+		return nil, err
+	}
+	if len(r.set.Mounts) == 0 {
+		return nil, nil
+	}
+	dir := filepath.Join(r.set.Dir, "mnt")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make mount points: %w", err)
+	}
+	if err := host.MountTmpfs(dir); err != nil {
+		return nil, err
+	}
+	var sources []string
+	for i, m := range r.set.Mounts {
+		point := filepath.Join(dir, strconv.Itoa(i))
+		if err := makePoint(point, m.IsDir); err != nil {
+			return nil, err
+		}
+		tree, err := r.detached(m, &files)
+		if err != nil {
+			return nil, err
+		}
+		err = hostfs.MoveMount(tree, point)
+		tree.Close()
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, point)
+	}
+	return sources, nil
+}
+
+// detached returns the mount to attach for m.
+func (r *runner) detached(m setupMount, files *[]*os.File) (*os.File, error) {
+	if m.File {
+		f := (*files)[0]
+		*files = (*files)[1:]
+		return f, nil
+	}
+	f, err := openSame(m)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return hostfs.CloneMount(f, hostfs.MountAttr{ReadOnly: m.ReadOnly, Recursive: m.IsDir})
+}
+
+func makePoint(path string, dir bool) error {
+	if dir {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return fmt.Errorf("cannot make mount point: %w", err)
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot make mount point: %w", err)
+	}
+	return f.Close()
+}
+
+// create writes the bundle and starts the sandbox, paused before its first
+// process runs; then lets init run.
+func (r *runner) create(in inputs, sources []string) error {
+	bundle := filepath.Join(r.set.Dir, "bundle")
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		return fmt.Errorf("cannot make bundle: %w", err)
+	}
+	if err := os.Mkdir(filepath.Join(bundle, "empty"), 0o700); err != nil {
+		return fmt.Errorf("cannot make bundle: %w", err)
+	}
+	spec := r.ociSpec(in, sources, filepath.Join(bundle, "empty"))
+	if err := writeJSON(filepath.Join(bundle, "config.json"), spec); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(bundle, bootNumbersFile), r.set.Numbers); err != nil {
+		return err
+	}
+	conf, err := r.config()
+	if err != nil {
+		return err
+	}
+	spec, err = specutils.ReadSpec(bundle, conf)
+	if err != nil {
+		return fmt.Errorf("cannot read back bundle: %w", err)
+	}
+	if err := specutils.FixConfig(conf, spec); err != nil {
+		return fmt.Errorf("cannot apply bundle: %w", err)
+	}
+	limits, err := r.limitPipe()
+	if err != nil {
+		return err
+	}
+	defer limits.Close()
+	c, err := container.New(conf, container.Args{
+		ID: r.set.ID, Spec: spec, BundleDir: bundle,
+		PassFiles: map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits},
+	})
+	if err != nil {
+		return fmt.Errorf("cannot create sandbox: %w", err)
+	}
+	if err := c.Start(conf); err != nil {
+		return fmt.Errorf("cannot start sandbox: %w", err)
+	}
+	r.c, r.conf = c, conf
+	return nil
+}
+
+func (r *runner) config() (*config.Config, error) {
+	fs := flag.NewFlagSet("runner", flag.ContinueOnError)
+	config.RegisterFlags(fs)
+	args := []string{
+		"--root=" + filepath.Join(r.set.Dir, "state"),
+		"--platform=systrap",
+		"--network=none",
+		"--host-settings=ignore",
+		"--ignore-cgroups", // the front has put this process into the box's group
+		"--directfs=false", // the sentry has no host file system of its own
+		"--overlay2=none",  // the writable layer is declared on the root alone
+		"--allow-rootfs-tar-annotation",
+	}
+	if r.set.Debug != "" {
+		args = append(args, "--debug", "--debug-log="+r.set.Debug+"/")
+	}
+	if err := fs.Parse(args); err != nil {
+		return nil, fmt.Errorf("cannot configure gVisor: %w", err)
+	}
+	conf, err := config.NewFromFlags(fs)
+	if err != nil {
+		return nil, fmt.Errorf("cannot configure gVisor: %w", err)
+	}
+	return conf, nil
+}
+
+// limitPipe returns the write end of a pipe whose bytes become limit events.
+func (r *runner) limitPipe() (*os.File, error) {
+	rd, wr, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make pipe: %w", err)
+	}
+	go func() {
+		defer rd.Close()
+		buf := make([]byte, 16)
+		for {
+			n, err := rd.Read(buf)
+			for _, k := range buf[:n] {
+				r.event("limit", limitEvent{Kind: string(rune(k)), Source: "guest kernel"})
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return wr, nil
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("cannot encode %s: %w", filepath.Base(path), err)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return fmt.Errorf("cannot write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}

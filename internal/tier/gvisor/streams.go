@@ -1,0 +1,224 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// pumpSize is the buffer between a pipe and its writer: all that is ever held
+// of a program's output on its way.
+const pumpSize = 32 << 10
+
+// drainTime is how long a stream may stay open after the program's end because
+// something in the background still holds it.
+const drainTime = 100 * time.Millisecond
+
+// streams are the ends of a program's standard streams.
+type streams struct {
+	guest  [3]*os.File
+	master *os.File // the terminal, if there is one
+
+	in       *os.File // write end of stdin
+	out, err *os.File // read ends
+	st       box.Streams
+
+	ended chan struct{} // closed when the program has ended
+	pumps sync.WaitGroup
+}
+
+func openStreams(cmd box.Command, st box.Streams) (*streams, error) {
+	s := &streams{st: st, ended: make(chan struct{})}
+	if cmd.TTY != nil {
+		master, replica, err := host.OpenPTY(*cmd.TTY)
+		if err != nil {
+			return nil, err
+		}
+		s.master, s.out = master, master
+		s.guest = [3]*os.File{replica, replica, replica}
+		return s, nil
+	}
+	var err error
+	if st.Stdin == nil {
+		s.guest[0], err = os.Open(os.DevNull)
+	} else {
+		s.guest[0], s.in, err = os.Pipe()
+	}
+	if err == nil {
+		s.out, s.guest[1], err = os.Pipe()
+	}
+	if err == nil {
+		s.err, s.guest[2], err = os.Pipe()
+	}
+	if err != nil {
+		s.close()
+		return nil, fmt.Errorf("cannot make streams: %w", err)
+	}
+	return s, nil
+}
+
+// pump starts moving bytes. Output is read until its end or until shortly
+// after the program's.
+func (s *streams) pump() {
+	if s.st.Stdin != nil {
+		in := s.in
+		if s.master != nil {
+			in = s.master
+		}
+		go func() {
+			// Ends with the source, or when in is closed after the program's end.
+			_, _ = io.Copy(in, s.st.Stdin)
+			if s.master == nil {
+				in.Close()
+			}
+		}()
+	}
+	s.pumpOut(s.out, s.st.Stdout)
+	if s.master == nil {
+		s.pumpOut(s.err, s.st.Stderr)
+	}
+}
+
+func (s *streams) pumpOut(src *os.File, dst io.Writer) {
+	if dst == nil {
+		dst = io.Discard
+	}
+	s.pumps.Add(1)
+	go func() {
+		defer s.pumps.Done()
+		copyUntil(dst, src, s.ended)
+	}()
+}
+
+// copyUntil copies src to dst until src ends. Once ended is closed it takes
+// what is there and gives a holder in the background drainTime to close. When
+// dst fails, the rest is read and dropped: the program must not block on a
+// reader that has gone.
+func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-ended:
+			_ = src.SetReadDeadline(time.Now()) // wakes a blocked read; the rest is read below
+		case <-stop:
+		}
+	}()
+	buf := make([]byte, pumpSize)
+	write := func(n int) {
+		if n > 0 && dst != nil {
+			if _, err := dst.Write(buf[:n]); err != nil {
+				dst = nil
+			}
+		}
+	}
+	for {
+		n, err := src.Read(buf)
+		write(n)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return // end of file, or a terminal whose other side is closed
+		}
+	}
+	deadline := time.Now().Add(drainTime)
+	for {
+		n, err := readNow(src, buf)
+		write(n)
+		switch {
+		case err == nil && n == 0:
+			return
+		case err == nil:
+			if time.Now().After(deadline) {
+				return // still written to: a holder in the background
+			}
+		case errors.Is(err, syscall.EAGAIN):
+			if !time.Now().Before(deadline) {
+				return
+			}
+			_ = src.SetReadDeadline(deadline)
+			n, err := src.Read(buf)
+			write(n)
+			if err != nil {
+				return
+			}
+			_ = src.SetReadDeadline(time.Now())
+		default:
+			return
+		}
+	}
+}
+
+// readNow reads what is there, without waiting.
+func readNow(f *os.File, buf []byte) (int, error) {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var n int
+	var rerr error
+	err = rc.Control(func(fd uintptr) { n, rerr = syscall.Read(int(fd), buf) })
+	if err != nil {
+		return 0, err
+	}
+	return max(n, 0), rerr
+}
+
+// drain is called when the program has ended; it returns when all its output
+// has been delivered.
+func (s *streams) drain() {
+	if s.in != nil {
+		s.in.Close()
+	}
+	close(s.ended)
+	s.pumps.Wait()
+}
+
+// closeGuest gives up our copies of the guest's ends, so that a stream ends
+// when the guest's last holder does.
+func (s *streams) closeGuest() {
+	for i, f := range s.guest {
+		if f != nil {
+			f.Close() // a terminal's three are one file: closing it again is harmless
+		}
+		s.guest[i] = nil
+	}
+}
+
+func (s *streams) close() {
+	s.closeGuest()
+	for _, f := range []*os.File{s.in, s.out, s.err} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// resize follows the caller's terminal. The guest's kernel reads the size from
+// the host's terminal; the signal that tells the program has to be sent.
+func (r *run) resize(ctx context.Context, s *streams, sizes <-chan box.WindowSize, pid int32) {
+	for {
+		select {
+		case <-s.ended:
+			return
+		case <-ctx.Done():
+			return
+		case ws, ok := <-sizes:
+			if !ok {
+				return
+			}
+			if host.ResizePTY(s.master, ws) == nil {
+				_ = r.b.conn.call(ctx, "signal", signalRequest{Pid: pid, Signal: int(syscall.SIGWINCH), Group: true}, nil)
+			}
+		}
+	}
+}
