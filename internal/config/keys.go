@@ -61,17 +61,14 @@ func (v value) want(forms ...form) error {
 	if v.form == text && !slices.Contains(forms, text) {
 		return fmt.Errorf("it is text; allowed: %s, without quotes", forms[0])
 	}
-	return fmt.Errorf("it is %s; allowed: %s", article(v.form), article(forms[0]))
-}
-
-func article(f form) string {
-	switch f {
-	case boolean:
-		return "a truth value"
-	case text:
-		return `text (in "quotes" if it looks like something else)`
+	is, allowed := string(v.form), string(forms[0])
+	if v.form == boolean {
+		is = "a truth value"
 	}
-	return string(f)
+	if forms[0] == text {
+		allowed = `text (in "quotes" if it looks like something else)`
+	}
+	return fmt.Errorf("it is %s; allowed: %s", is, allowed)
 }
 
 // Keys lists every key in the order of the documentation.

@@ -37,6 +37,7 @@ func (l *loader) checkText(data []byte) bool {
 		switch {
 		case r == utf8.RuneError && size <= 1:
 			l.failf(p, "", "cannot read the file: byte 0x%02x is not UTF-8 here", data[i])
+			return false // the rest is likely no text either
 		case r == '\t' && indent:
 			l.failf(p, "", "cannot use a tab to indent; allowed: spaces")
 			indent = false // once a line
