@@ -59,7 +59,7 @@ func (c *collector) realDir(dir string, depth int) string {
 
 // excluded reports whether a package's file is left out: what is not below
 // /usr (an /etc is made otherwise; /var and the like start empty), and
-// documentation and translations, which take a third of the space.
+// documentation, translations and a few large files that hardly anyone uses.
 func excluded(p string) bool {
 	if !below(p, "/usr") {
 		return !below(p, "/bin") && !below(p, "/sbin") && !below(p, "/lib") && !below(p, "/lib64")
@@ -67,10 +67,14 @@ func excluded(p string) bool {
 	for _, dir := range []string{
 		"/usr/share/doc", "/usr/share/man", "/usr/share/info", "/usr/share/locale", "/usr/share/lintian",
 		"/usr/share/bug", "/usr/share/doc-base", "/usr/share/gtk-doc", "/usr/share/i18n",
+		"/usr/include/node", // 47 MB that only building addons in C needs
 	} {
 		if below(p, dir) {
 			return true
 		}
+	}
+	if strings.Contains(p, "-lto-dump-") {
+		return true // 32 MB for developers of the compiler
 	}
 	return strings.HasPrefix(p, "/usr/lib/locale/") && !below(p, "/usr/lib/locale/C.utf8")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -44,10 +45,16 @@ func (t *tree) link(name, to string) error {
 	return t.add(erofs.Entry{Path: name, Mode: fs.ModeSymlink | 0o777, Link: to})
 }
 
-// list returns the entries with one fixed time for all. It is not 1970,
-// because ZIP archives cannot hold times before 1980 and tools that write them
+// list returns the entries, with the folders between them and one fixed time
+// for all. It is not 1970, because ZIP archives cannot hold times before 1980 and tools that write them
 // fail on such files.
 func (t *tree) list() []erofs.Entry {
+	for name := range maps.Clone(t.entries) {
+		for name != "/" {
+			name = path.Dir(name)
+			t.dir(name, 0o755, 0)
+		}
+	}
 	entries := slices.Collect(maps.Values(t.entries))
 	for i := range entries {
 		entries[i].MTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
