@@ -3,7 +3,7 @@
 // A root file system is one EROFS file named by the SHA-256 digest of its
 // bytes. Two kinds are made, both from the running host and without any tool:
 //
-//   - host: a skeleton of a few hundred kilobytes with a minimal /etc and empty
+//   - host: a skeleton of about a megabyte with a minimal /etc and empty
 //     /home, /root, /var and so on, over which the host's own /usr is shown
 //     read-only. It is ready at once.
 //   - base: everything in one image, from the files of a list of installed
