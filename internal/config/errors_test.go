@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 )
@@ -203,6 +204,34 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
+// The largest files that are read, each made to cost much: a guard against
+// squares, not a measurement.
+func TestCostlyFilesEnd(t *testing.T) {
+	var keys strings.Builder
+	for i := range maxFile / 24 {
+		fmt.Fprintf(&keys, "  resource_l%d: 1\n", i)
+	}
+	for name, doc := range map[string]string{
+		"depth":     strings.Repeat("[", maxFile),
+		"dashes":    strings.Repeat("- ", maxFile/2),
+		"questions": strings.Repeat("? ", maxFile/2),
+		"maps":      strings.Repeat("{a: ", maxFile/4),
+		"keys":      "sandbox:\n" + keys.String(),
+		"elements":  "sandbox: {filesystem: {no_mount: [" + strings.Repeat("/a,", maxFile/3-20) + "x]}}",
+		"long":      "sandbox: {trust: " + strings.Repeat("x", maxFile-20) + "}",
+		"anchors":   strings.Repeat("&a ", maxFile/3),
+		"quote":     `"` + strings.Repeat("\\", maxFile-2),
+	} {
+		start := time.Now()
+		if _, err := Load("f.yaml", strings.NewReader(doc)); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else if strings.Contains(err.Error(), "longer than") {
+			t.Errorf("%s: too long to cost anything", name)
+		}
+		t.Logf("%s: %v", name, time.Since(start))
+	}
+}
+
 // Ten lines that would be 10^9 elements if anybody expanded them.
 func TestAliasesAreNeverExpanded(t *testing.T) {
 	var b strings.Builder
@@ -255,6 +284,9 @@ func TestFlagsGetTheWordsOfTheFile(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := config.Set("filesystem.read_only_mounts", "/data"); err == nil || !strings.Contains(err.Error(), "HOST:BOX") {
+		t.Errorf("got %v", err)
+	}
+	if err := config.Set("filesystem.read_only_mounts", "/data:/data:rw"); err == nil || !strings.Contains(err.Error(), "colon") {
 		t.Errorf("got %v", err)
 	}
 	if err := config.Set("env", "NAME"); err == nil || !strings.Contains(err.Error(), "NAME=VALUE") {

@@ -122,7 +122,7 @@ func (l *loader) section(n *yaml.Node, name, prefix string) {
 // not come before.
 func (l *loader) pairs(n *yaml.Node, name string, f func(key string, k, v *yaml.Node)) {
 	seen := make(map[string]int)
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; i+1 < len(n.Content) && len(l.errs) < maxErrors; i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
 		case k.Tag == "!!merge":
@@ -173,6 +173,10 @@ func (l *loader) key(k Key, n *yaml.Node) {
 	default:
 		if n.Kind != yaml.SequenceNode {
 			l.failf(at(n), k.Name, "cannot set %s to %s; allowed: a list", k.Name, describe(n))
+			return
+		}
+		if len(n.Content) > maxList {
+			l.failf(at(n), k.Name, "cannot set %s to %d elements; allowed: at most %d", k.Name, len(n.Content), maxList)
 			return
 		}
 		k.clear(&l.config)

@@ -24,7 +24,11 @@ func mountKey(name, flag, help string, readOnly bool) Key {
 			if i < 0 {
 				return fmt.Errorf("allowed: HOST:BOX, both absolute")
 			}
-			return putMount(c, box.Mount{Source: v.text[:i], Target: v.text[i+1:], ReadOnly: readOnly})
+			m := box.Mount{Source: v.text[:i], Target: v.text[i+1:], ReadOnly: readOnly}
+			if strings.Contains(m.Target, ":") { // or a mode such as :rw would become part of the name
+				return fmt.Errorf("the place in the box has a colon; allowed: HOST:BOX, both absolute")
+			}
+			return putMount(c, m)
 		},
 		clear: func(c *Config) {
 			c.Mounts = slices.DeleteFunc(slices.Clone(c.Mounts), func(m box.Mount) bool { return m.ReadOnly == readOnly })
