@@ -50,6 +50,7 @@ func TestInteractiveShowsEverythingElse(t *testing.T) {
 		"\x1b[3J\x1b[?J\x1b[5b\x1b[g":        `\x1b[3J\x1b[?J\x1b[5b\x1b[g`,
 		"\x1b[100000C\x1b[1;2C":              `\x1b[100000C\x1b[1;2C`,
 		"\x1b[1;2;3H\x1b[1:2H":               `\x1b[1;2;3H\x1b[1:2H`,
+		"\x1b[1?m\x1b[??1h":                  `\x1b[1?m\x1b[??1h`,
 		"\x1b[1;2;3;4;5T\x1b[1;5s":           `\x1b[1;2;3;4;5T\x1b[1;5s`,
 		"\x1b[1 q\x1b[1$r\x1b[!p":            `\x1b[1 q\x1b[1$r\x1b[!p`,
 		"\x1bc\x1b#8\x1b%@\x1b*0\x1b(A\x1bn": `\x1bc\x1b#8\x1b%@\x1b*0\x1b(A\x1bn`,
