@@ -62,7 +62,8 @@ func TestTheBinaryKeepsItsBudgets(t *testing.T) {
 	})
 }
 
-// build makes the binary with the flags of the Makefile.
+// build makes the binary as the Makefile does. What differs from the flags that
+// this test itself was built with is compiled again, which takes minutes.
 func build(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "sunaba")
