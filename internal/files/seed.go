@@ -24,7 +24,8 @@ type SeedRecord struct {
 }
 
 // BuildSeedTar writes a tar stream with dirs, the parents of all seeds, and the
-// seeds, everything owned by uid and gid. Names are relative to the box's root.
+// seeds, everything owned by uid and gid. Names
+// begin with "./", which stands for the box's root.
 // The order is fixed and all times are 1970, so equal files give equal bytes.
 //
 // Seed paths and dirs are absolute and clean. A seed that turns out longer or
@@ -51,6 +52,10 @@ func BuildSeedTar(w io.Writer, seeds []box.Seed, uid, gid int, dirs []string) ([
 		addParents(folders, s.Path)
 	}
 	t := tar.NewWriter(w)
+	// The guest kernel's reader wants a header for the root too.
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755, ModTime: time.Unix(0, 0).UTC()}); err != nil {
+		return nil, fmt.Errorf("cannot place files: %w", err)
+	}
 	for _, d := range sortedKeys(folders) {
 		h := header(d, uid, gid)
 		h.Typeflag, h.Mode, h.Name = tar.TypeDir, 0o755, h.Name+"/"
@@ -103,7 +108,7 @@ func writeSeed(t *tar.Writer, s box.Seed, uid, gid int) (SeedRecord, error) {
 }
 
 func header(p string, uid, gid int) *tar.Header {
-	return &tar.Header{Name: strings.TrimPrefix(p, "/"), Uid: uid, Gid: gid, ModTime: time.Unix(0, 0).UTC()}
+	return &tar.Header{Name: "." + p, Uid: uid, Gid: gid, ModTime: time.Unix(0, 0).UTC()}
 }
 
 func checkSeedPath(p string) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/files"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
@@ -36,6 +37,9 @@ type gbox struct {
 	group *cgroup.Group // nil without one
 	guard *janitor      // nil without one
 	weak  []string
+
+	placed []files.SeedRecord // what the seeds became
+	path   string             // the image's PATH
 }
 
 // ID implements box.Box.
@@ -46,6 +50,9 @@ func (b *gbox) Weak() []string { return b.weak }
 
 // Image names the root file system, with its digest if that is fixed.
 func (b *gbox) Image() string { return b.image }
+
+// Placed is what was put into the box before its start.
+func (b *gbox) Placed() []files.SeedRecord { return b.placed }
 
 // State implements box.Box.
 func (b *gbox) State() []byte { return []byte(`{}`) }
@@ -65,7 +72,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		return nil, err
 	}
 	defer img.File.Close()
-	b.image = imageName(img)
+	b.image, b.path = imageName(img), img.Path
 	uid, gid := t.hostUser(spec.ID)
 	if err := makeOwned(b.dir, uid, gid); err != nil {
 		return nil, err
@@ -209,7 +216,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox, uid, gid int) (
 			return s, passed, err
 		}
 		defer f.Close()
-		if _, err := buildSeedTar(f, spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
+		if b.placed, err = files.BuildSeedTar(f, spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
 			return s, passed, err
 		}
 		sealed, err := host.Seal(f)

@@ -35,6 +35,10 @@ func (r *runner) ociSpec(in inputs, sources []string, empty string) *specs.Spec 
 			// POSIX shared memory must work for the ordinary user; gVisor's
 			// own /dev/shm belongs to root. Charged to the box's memory.
 			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", fmt.Sprintf("size=%d", r.set.ShmBytes)}},
+			// A mount of a type that gVisor skips. Its name alone keeps gVisor
+			// from putting a tmpfs on an empty /tmp, so that /tmp is on the
+			// disk-backed layer and under its limits like all other places.
+			{Destination: "/tmp", Type: "sunaba-none", Source: "none"},
 			{Destination: systemDir, Type: "erofs", Source: fdPath(in.system), Options: []string{"ro", "nosuid", "nodev"}},
 		},
 		Linux: &specs.Linux{

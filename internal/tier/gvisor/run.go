@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -212,6 +213,9 @@ func (b *gbox) execRequest(cmd box.Command) execRequest {
 	e := execRequest{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, TTY: cmd.TTY != nil}
 	if e.Dir == "" {
 		e.Dir = b.spec.Workdir
+	}
+	if !slices.ContainsFunc(e.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
+		e.Env = append(slices.Clone(e.Env), "PATH="+b.path)
 	}
 	if cmd.User == box.UserRoot {
 		e.Root, e.Caps = true, rootCaps[:]

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+)
+
+// language says how code in it is started.
+type language struct {
+	names []string
+	ext   []string
+	run   []string // interpreter and its flags, before the file
+	file  string   // name for code that has no file
+}
+
+func languages() []language {
+	return []language{
+		{[]string{"python", "python3", "py"}, []string{".py"}, []string{"python3"}, "main.py"},
+		{[]string{"javascript", "js", "node"}, []string{".js", ".mjs", ".cjs"}, []string{"node"}, "main.js"},
+		{[]string{"bash", "shell"}, []string{".sh", ".bash"}, []string{"bash"}, "main.sh"},
+		{[]string{"sh"}, nil, []string{"sh"}, "main.sh"},
+	}
+}
+
+// maxScript bounds code that comes by argument, file or standard input.
+const maxScript = 64 << 20
+
+// program is what to start in the box and which files it needs there.
+type program struct {
+	argv      []string
+	seeds     []box.Seed
+	eatsStdin bool // the code itself was read from standard input
+}
+
+// programOf finds out what the command line asks to run.
+func programOf(f *runFlags, stdin io.Reader) (program, error) {
+	switch {
+	case f.hasCode && f.command:
+		return program{}, errors.New("cannot run both -e and a command after --: choose one")
+	case f.hasCode:
+		return codeProgram(f, []byte(f.code), "-e")
+	case f.command:
+		if len(f.args) == 0 {
+			return program{}, errors.New("cannot run: no command after --")
+		}
+		return program{argv: f.args}, nil
+	case len(f.args) == 0:
+		return program{}, errors.New("cannot run: no file, no -e and no command; see `sunaba run -h`")
+	case f.args[0] == "-":
+		code, err := io.ReadAll(io.LimitReader(stdin, maxScript+1))
+		if err != nil {
+			return program{}, fmt.Errorf("cannot read code from standard input: %w", err)
+		}
+		if len(code) > maxScript {
+			return program{}, fmt.Errorf("cannot run code from standard input: it is over %d MiB", maxScript>>20)
+		}
+		f.args = f.args[1:]
+		p, err := codeProgram(f, code, "-")
+		p.eatsStdin = true
+		return p, err
+	}
+	return fileProgram(f)
+}
+
+// codeProgram runs code that has no file of its own.
+func codeProgram(f *runFlags, code []byte, what string) (program, error) {
+	run := shebang(code)
+	name := "main"
+	if f.lang != "" {
+		l, err := byName(f.lang)
+		if err != nil {
+			return program{}, err
+		}
+		run, name = l.run, l.file
+	}
+	if run == nil {
+		return program{}, fmt.Errorf("cannot tell the language of %s: give --lang (%s)", what, languageNames())
+	}
+	file := path.Join(f.cfg.Workdir, name)
+	return program{
+		argv:  append(append(run, file), f.args...),
+		seeds: []box.Seed{bytesSeed(file, 0o755, code)},
+	}, nil
+}
+
+// fileProgram runs a file of the caller's: a script in a known language, or
+// any program that the box can execute.
+func fileProgram(f *runFlags) (program, error) {
+	name := f.args[0]
+	target := path.Join(f.cfg.Workdir, filepath.Base(name))
+	seed, head, err := fileSeed(name, target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return program{}, fmt.Errorf("cannot find %s; to run a command of the box, write `sunaba run -- %s`", name, strings.Join(f.args, " "))
+	}
+	if err != nil {
+		return program{}, err
+	}
+	var run []string
+	switch {
+	case f.lang != "":
+		l, err := byName(f.lang)
+		if err != nil {
+			return program{}, err
+		}
+		run = l.run
+	case byExtension(name) != nil:
+		run = byExtension(name).run
+	case shebang(head) != nil:
+		run = shebang(head)
+	case bytes.HasPrefix(head, []byte("\x7fELF")):
+		seed.Mode = 0o755
+	default:
+		return program{}, fmt.Errorf("cannot tell how to run %s: it has no known extension, no #! line and is no program; give --lang (%s)", name, languageNames())
+	}
+	return program{argv: append(append(run, target), f.args[1:]...), seeds: []box.Seed{seed}}, nil
+}
+
+func byName(name string) (*language, error) {
+	for _, l := range languages() {
+		for _, n := range l.names {
+			if strings.EqualFold(n, name) {
+				return &l, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("cannot run language %q: known are %s", name, languageNames())
+}
+
+func byExtension(name string) *language {
+	for _, l := range languages() {
+		for _, e := range l.ext {
+			if strings.EqualFold(filepath.Ext(name), e) {
+				return &l
+			}
+		}
+	}
+	return nil
+}
+
+func languageNames() string {
+	var all []string
+	for _, l := range languages() {
+		all = append(all, l.names[0])
+	}
+	return strings.Join(all, ", ")
+}
+
+// shebang reads a #! line as the kernel does: one interpreter, and at most one
+// argument, which may hold spaces. The interpreter is the box's, not the
+// host's.
+func shebang(head []byte) []string {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	rest, ok := bytes.CutPrefix(line, []byte("#!"))
+	if !ok {
+		return nil
+	}
+	interp, arg, _ := strings.Cut(strings.TrimSpace(string(rest)), " ")
+	if interp == "" {
+		return nil
+	}
+	if arg = strings.TrimSpace(arg); arg != "" {
+		return []string{interp, arg}
+	}
+	return []string{interp}
+}
+
+// fileSeed prepares a copy of a caller's file, by descriptor: what is checked
+// is what is copied. Links, pipes and devices are refused.
+func fileSeed(name, target string) (box.Seed, []byte, error) {
+	f, st, err := hostfs.OpenInput(name)
+	if err != nil {
+		return box.Seed{}, nil, err
+	}
+	head := make([]byte, 512)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		f.Close()
+		return box.Seed{}, nil, fmt.Errorf("cannot read %s: %w", name, err)
+	}
+	mode := fs.FileMode(0o644)
+	if st.Mode()&0o111 != 0 {
+		mode = 0o755
+	}
+	return box.Seed{
+		Path: target, Mode: mode, Size: st.Size(),
+		Open: func() (io.ReadCloser, error) { return f, nil },
+	}, head[:n], nil
+}
+
+func bytesSeed(target string, mode fs.FileMode, b []byte) box.Seed {
+	return box.Seed{
+		Path: target, Mode: mode, Size: int64(len(b)),
+		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil },
+	}
+}
+
+// extraSeeds are --input and --copy.
+func extraSeeds(f *runFlags) ([]box.Seed, error) {
+	var seeds []box.Seed
+	if f.input != "" {
+		s, _, err := fileSeed(f.input, path.Join(f.cfg.Workdir, "input.json"))
+		if err != nil {
+			return nil, err
+		}
+		seeds = append(seeds, s)
+	}
+	for _, c := range f.copies {
+		src, name, ok := strings.Cut(c, ":")
+		if !ok {
+			name = filepath.Base(src)
+		}
+		if name == "" || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "..") {
+			return nil, fmt.Errorf("cannot copy %q: the name in the box must be relative to the working folder and stay in it", c)
+		}
+		s, _, err := fileSeed(src, path.Join(f.cfg.Workdir, name))
+		if err != nil {
+			return nil, err
+		}
+		seeds = append(seeds, s)
+	}
+	return seeds, nil
+}
+
+func absolute(p string) (string, error) {
+	a, err := filepath.Abs(p)
+	if err != nil {
+		return "", fmt.Errorf("cannot make %s absolute: %w", p, err)
+	}
+	return a, nil
+}
