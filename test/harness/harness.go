@@ -1,0 +1,215 @@
+// Package harness runs the real sunaba binary in tests, as root and as an
+// ordinary user, and looks for anything that a run leaves on the host.
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// User is who starts sunaba in a test.
+type User string
+
+// Users. Ordinary is OrdinaryID when the test runs as root, else the caller.
+const (
+	Root     User = "root"
+	Ordinary User = "ordinary"
+)
+
+// OrdinaryID is the uid and gid that tests use for an ordinary user. It needs
+// no entry in /etc/passwd.
+const OrdinaryID = 54321
+
+// Users lists the users that this test process can act as: both for root, only
+// itself otherwise.
+func Users() []User {
+	if os.Geteuid() == 0 {
+		return []User{Root, Ordinary}
+	}
+	return []User{Ordinary}
+}
+
+// EachUser runs fn as a subtest for every user.
+func EachUser(t *testing.T, fn func(t *testing.T, u User)) {
+	t.Helper()
+	for _, u := range Users() {
+		t.Run(string(u), func(t *testing.T) { fn(t, u) })
+	}
+}
+
+// build makes the binary once per test process, agent included, the way `make`
+// does.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "sunaba-test-bin-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, "sunaba")
+	root := ModuleRoot()
+	agent := filepath.Join(root, "internal/agent/embedded/bin/sunaba-agent-linux-"+runtime.GOARCH)
+	if _, err := os.Stat(agent); err != nil {
+		if err := goBuild(root, agent, "./cmd/sunaba-agent"); err != nil {
+			return "", err
+		}
+	}
+	return out, goBuild(root, out, "./cmd/sunaba")
+})
+
+func goBuild(dir, out, pkg string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build %s: %w\n%s", pkg, err, b)
+	}
+	return nil
+}
+
+// Binary returns the path of the built program.
+func Binary(t testing.TB) string {
+	t.Helper()
+	p, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Main is for TestMain: it runs the tests and removes what the harness made.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if p, err := build(); err == nil {
+		os.RemoveAll(filepath.Dir(p))
+	}
+	for _, u := range []User{Root, Ordinary} {
+		if d, ok := states.Load(u); ok {
+			os.RemoveAll(d.(string))
+		}
+	}
+	return code
+}
+
+// ModuleRoot is the folder of go.mod.
+func ModuleRoot() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+var states sync.Map // User -> folder
+
+// State returns the state folder that all runs of one user share in this test
+// process. It is on disk.
+func State(t testing.TB, u User) string {
+	t.Helper()
+	if d, ok := states.Load(u); ok {
+		return d.(string)
+	}
+	d, err := os.MkdirTemp("/var/tmp", "sunaba-test-state-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	Give(t, u, d)
+	got, raced := states.LoadOrStore(u, d)
+	if raced {
+		os.RemoveAll(d)
+	}
+	return got.(string)
+}
+
+// Dir returns a fresh folder that belongs to u.
+func Dir(t testing.TB, u User) string {
+	t.Helper()
+	d := t.TempDir()
+	Give(t, u, d)
+	return d
+}
+
+// Give makes u the owner of a path and makes sure that it can be reached.
+func Give(t testing.TB, u User, path string) {
+	t.Helper()
+	if os.Geteuid() == 0 && u == Ordinary {
+		if err := os.Lchown(path, OrdinaryID, OrdinaryID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p := filepath.Dir(path); p != "/"; p = filepath.Dir(p) {
+		if st, err := os.Stat(p); err == nil && st.Mode()&0o011 != 0o011 && strings.Contains(p, "Test") {
+			_ = os.Chmod(p, st.Mode()|0o055)
+		}
+	}
+}
+
+// Result is how one command ended.
+type Result struct {
+	Code           int // exit code, or -1 if a signal ended the command itself
+	Stdout, Stderr string
+	Took           time.Duration
+}
+
+// JSON parses standard output as a report.
+func (r Result) JSON(t testing.TB) box.Report {
+	t.Helper()
+	var rep box.Report
+	if err := json.Unmarshal([]byte(r.Stdout), &rep); err != nil {
+		t.Fatalf("cannot parse report: %v\nstdout: %s\nstderr: %s", err, r.Stdout, r.Stderr)
+	}
+	return rep
+}
+
+// Command prepares sunaba as user u with an environment of its own and the
+// shared state folder. The caller may change it before starting.
+func Command(ctx context.Context, t testing.TB, u User, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, Binary(t), args...)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "SUNABA_STATE=" + State(t, u)}
+	if os.Geteuid() == 0 && u == Ordinary {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: OrdinaryID, Gid: OrdinaryID}}
+	}
+	return cmd
+}
+
+// Run runs sunaba as user u to its end. Five minutes are the bound of any test.
+func Run(t testing.TB, u User, args ...string) Result {
+	t.Helper()
+	return RunIn(t, u, "/", "", args...)
+}
+
+// RunIn is Run in a folder and with standard input.
+func RunIn(t testing.TB, u User, dir, stdin string, args ...string) Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := Command(ctx, t, u, args...)
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, strings.NewReader(stdin), &out, &errs
+	start := time.Now()
+	err := cmd.Run()
+	r := Result{Stdout: out.String(), Stderr: errs.String(), Took: time.Since(start)}
+	if cmd.ProcessState == nil {
+		t.Fatalf("cannot start sunaba: %v", err)
+	}
+	r.Code = cmd.ProcessState.ExitCode()
+	return r
+}
+
+// Report runs `sunaba run -o json` with more arguments and parses the answer.
+func Report(t testing.TB, u User, args ...string) box.Report {
+	t.Helper()
+	return Run(t, u, append([]string{"run", "-o", "json"}, args...)...).JSON(t)
+}
