@@ -163,33 +163,50 @@ func unlink(dir int, name string) (gone bool, err error) {
 // enter opens a folder that is not a link and not a mount point, and makes sure
 // that its content can be removed by an ordinary user who owns it.
 func enter(dir int, name string) (*os.File, level, error) {
+	f, err := openInside(dir, name, unix.O_RDONLY)
+	if err == unix.EACCES {
+		if err = unlock(dir, name); err == nil {
+			f, err = openInside(dir, name, unix.O_RDONLY)
+		}
+	}
+	if err != nil {
+		return nil, level{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		f.Close()
+		return nil, level{}, err
+	}
+	if st.Mode&0o700 != 0o700 {
+		if err := f.Chmod(0o700); err != nil {
+			f.Close()
+			return nil, level{}, err
+		}
+	}
+	return f, level{name: name, dev: st.Dev, ino: st.Ino}, nil
+}
+
+func openInside(dir int, name string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Flags:   flags | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
 	}
 	fd, err := retry(func() (int, error) { return unix.Openat2(dir, name, &how) })
 	if err != nil {
-		return nil, level{}, err
+		return nil, err
 	}
-	handle := os.NewFile(uintptr(fd), name)
-	defer handle.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, level{}, err
-	}
-	if st.Mode&0o700 != 0o700 {
-		// chmod through the descriptor's own link: no name is involved.
-		if err := unix.Chmod(procPath(handle), 0o700); err != nil {
-			return nil, level{}, err
-		}
-	}
-	fd, err = retry(func() (int, error) {
-		return unix.Open(procPath(handle), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	})
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// unlock makes a folder that we may not read ours again.
+func unlock(dir int, name string) error {
+	f, err := openInside(dir, name, unix.O_PATH)
 	if err != nil {
-		return nil, level{}, err
+		return err
 	}
-	return os.NewFile(uintptr(fd), name), level{name: name, dev: st.Dev, ino: st.Ino}, nil
+	defer f.Close()
+	// chmod through the descriptor's own link: no name is involved.
+	return unix.Chmod(procPath(f), 0o700)
 }
 
 // reopen opens the folder above cur and checks that it is the expected one.
