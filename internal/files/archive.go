@@ -143,7 +143,7 @@ func (a *archive) file(h *tar.Header, fn func(string, Header, io.Reader) error) 
 	}
 	a.names[name] = true
 	a.left.Bytes -= h.Size
-	if err := fn(name, Header{Mode: fs.FileMode(h.Mode) & fs.ModePerm, Size: h.Size}, onlyReader{a.tar}); err != nil {
+	if err := fn(name, Header{Mode: fs.FileMode(h.Mode) & fs.ModePerm, Size: h.Size}, member{a.tar}); err != nil {
 		return err
 	}
 	return a.drain()
@@ -152,20 +152,21 @@ func (a *archive) file(h *tar.Header, fn func(string, Header, io.Reader) error) 
 // drain reads what is left of a member, so that the next call of Next sees
 // nothing but padding and headers.
 func (a *archive) drain() error {
-	_, err := io.Copy(io.Discard, onlyReader{a.tar})
-	return readError(err)
+	_, err := io.Copy(io.Discard, member{a.tar})
+	return err
 }
 
-// readError classes an error met while reading a member's content.
-func readError(err error) error {
-	if err == nil || errors.Is(err, ErrBudget) {
-		return err
+// member reads one member's content. It hides every method but Read, and its
+// errors are of our classes, whoever gets to see them.
+type member struct{ r io.Reader }
+
+func (m member) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	if err == nil || err == io.EOF || errors.Is(err, ErrBudget) {
+		return n, err
 	}
-	return bad("%v", err)
+	return n, bad("%v", err)
 }
-
-// onlyReader hides every method but Read.
-type onlyReader struct{ io.Reader }
 
 // meter counts a stream's bytes, ends it with ErrBudget when it is too long,
 // and remembers whether it ended in zeros.

@@ -108,7 +108,7 @@ func (c *Collector) take(name string, h Header, r io.Reader, unchanged func(int6
 			if out != nil {
 				out.Abort()
 			}
-			return nil, readError(err)
+			return nil, err
 		}
 	}
 	a.SHA256 = hex.EncodeToString(sum.Sum(nil))

@@ -39,7 +39,7 @@ func collector() *Collector {
 
 func TestCollectorListsNewAndChangedFiles(t *testing.T) {
 	data := archiveOf(t, file("input.json", "{}"), file("changed", "new"), file("x", "x"),
-		file("output.json", `{"a": 1}`), file("sub/output.json", "no"), member{"l", tar.TypeSymlink, ""})
+		file("output.json", `{"a": 1}`), file("sub/output.json", "no"), entry{"l", tar.TypeSymlink, ""})
 	got, err := collector().Collect(bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,8 @@ type Limits struct {
 }
 
 // controllers are the ones that carry a limit, in the order of reports.
+//
+//house:const an array that nobody writes
 var controllers = [...]string{"memory", "cpu", "pids"}
 
 // tree is one mounted hierarchy and the place in it where groups are made.

@@ -119,7 +119,7 @@ func TestCommitNoticesWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// H38: a component changes between folder and link as fast as it can.
+// A component changes between folder and link as fast as it can.
 func TestSwappedComponentNeverLeadsOut(t *testing.T) {
 	out, victim := t.TempDir(), t.TempDir()
 	mkdir(t, out+"/d")

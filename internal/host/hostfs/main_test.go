@@ -3,19 +3,21 @@ package hostfs
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-const inNamespace = "HOSTFS_TEST_IN_NAMESPACE"
+// inNamespace is an argument that only a run started by privately has.
+const inNamespace = "in-its-own-mount-namespace"
 
 // privately runs the calling test again in a mount namespace of its own and
 // reports whether this is that run. Mounts made there end with it.
 func privately(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(inNamespace) == "1" {
+	if slices.Contains(os.Args, inNamespace) {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -24,8 +26,8 @@ func privately(t *testing.T) bool {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for mounts")
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = []string{inNamespace + "=1", "TMPDIR=" + os.TempDir(), "PATH=/usr/bin:/bin"}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", inNamespace)
+	cmd.Env = []string{"TMPDIR=" + os.TempDir(), "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -40,7 +40,6 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// H47
 func TestRemoveTreeOfAChainOf20000(t *testing.T) {
 	top := mkdir(t, t.TempDir()+"/top")
 	depth := 20_000
