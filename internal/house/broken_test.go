@@ -28,6 +28,9 @@ var cases = []struct {
 	{"imports go one way", "internal/engine/a_test.go", `package engine; import _ "os/exec"`, ""},
 	{"imports go one way", "internal/engine/a_test.go", `package engine; import _ "pgregory.net/rapid"`, ""},
 	{"imports go one way", "internal/engine/a.go", `package engine; import _ "pgregory.net/rapid"`, "may not import pgregory.net/rapid"},
+	{"imports go one way", "test/harness/a.go", `package harness; import _ "example.org/m/internal/engine"`, ""},
+	{"imports go one way", "internal/engine/a.go", `package engine; import _ "example.org/m/test/harness"`, "may not import test/harness"},
+	{"imports go one way", "cmd/x/a.go", `package main; import _ "example.org/m/test/harness"`, "may not import test/harness"},
 	{"imports go one way", "internal/newroom/a.go", `package newroom`, "has no line in the plan"},
 
 	{"unsafe lives in few files", "internal/host/a.go", `package host; import _ "unsafe"`, "*_unsafe.go"},

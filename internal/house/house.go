@@ -72,7 +72,7 @@ type Tree struct {
 type File struct {
 	Path      string // slash-separated, from the module's root
 	Dir       string // "." for the root
-	Test      bool   // named *_test.go
+	Test      bool   // named *_test.go, or anywhere below test
 	Generated bool
 	Lines     int
 	AST       *ast.File
@@ -108,7 +108,7 @@ func Load(fsys fs.FS, module string) (*Tree, error) {
 		}
 		t.Files = append(t.Files, &File{
 			Path: p, Dir: path.Dir(p), AST: parsed,
-			Test:      strings.HasSuffix(name, "_test.go"),
+			Test:      strings.HasSuffix(name, "_test.go") || within(path.Dir(p), "test/..."),
 			Generated: ast.IsGenerated(parsed),
 			Lines:     strings.Count(string(src), "\n"),
 		})
