@@ -1,9 +1,10 @@
 // Package agent is the small program inside a box and its side of the protocol.
 //
-// For now it does one thing: after a program has ended, it hands out the files
-// that the program left. It runs inside the walls, among hostile data and as
-// guest root without any power outside, so that a name in a box is only ever
-// resolved by that box's own kernel. The host believes nothing it says.
+// For now it does two things: before a program starts it can put files into the
+// box, and after the program has ended it hands out the files that were left.
+// It runs inside the walls, among hostile data and as guest root without any
+// power outside, so that a name in a box is only ever resolved by that box's
+// own kernel. The host believes nothing it says.
 package agent
 
 import (
@@ -22,21 +23,27 @@ import (
 // Main runs the agent's command line and returns its exit code.
 //
 //	agent collect ROOT MAXFILE    write the regular files below ROOT as tar to stdout
+//	agent place ROOT              unpack the tar on stdin below ROOT
 func Main(args []string) int {
-	if len(args) == 4 && args[1] == "collect" {
-		maxFile, err := strconv.ParseInt(args[3], 10, 64)
-		if err != nil || maxFile < 0 {
-			return 2
+	var err error
+	switch {
+	case len(args) == 4 && args[1] == "collect":
+		var maxFile int64
+		if maxFile, err = strconv.ParseInt(args[3], 10, 64); err == nil {
+			killOthers()
+			err = Collect(os.Stdout, args[2], maxFile)
 		}
-		killOthers()
-		if err := Collect(os.Stdout, args[2], maxFile); err != nil {
-			fmt.Fprintln(os.Stderr, "agent:", err)
-			return 1
-		}
-		return 0
+	case len(args) == 3 && args[1] == "place":
+		err = Place(os.Stdin, args[2])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: agent collect ROOT MAXFILE | agent place ROOT")
+		return 2
 	}
-	fmt.Fprintln(os.Stderr, "usage: agent collect ROOT MAXFILE")
-	return 2
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		return 1
+	}
+	return 0
 }
 
 // killOthers ends every other program of the box, so that nothing writes while

@@ -102,6 +102,11 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if err := b.conn.call(sctx, "setup", set, &r, passed...); err != nil {
 		return nil, b.explain("start sandbox", err)
 	}
+	if b.seedBytes() > seedsInline {
+		if err := b.place(ctx); err != nil {
+			return nil, b.explain("create box", err)
+		}
+	}
 	// The quota comes last: it is the program's, not the start's.
 	if b.group != nil {
 		if err := b.group.SetCPU(spec.Limits.MilliCPU); err != nil {
@@ -210,7 +215,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox, uid, gid int) (
 		return s, passed, err
 	}
 	s.Mounts = mounts
-	if len(spec.Seeds) > 0 {
+	if len(spec.Seeds) > 0 && b.seedBytes() <= seedsInline {
 		f, err := host.OpenUnlinked(t.storeDir())
 		if err != nil {
 			return s, passed, err

@@ -178,6 +178,9 @@ func (r *runner) create(in inputs, sources []string) error {
 		return fmt.Errorf("cannot start sandbox: %w", err)
 	}
 	r.c, r.conf = c, conf
+	if r.set.Watchdog > 0 {
+		return r.watch(r.set.Watchdog)
+	}
 	return nil
 }
 
