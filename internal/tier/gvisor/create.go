@@ -19,7 +19,7 @@ import (
 // What the runtime itself needs in a box's group beyond the guest's limits:
 // sentry, gofer, runner and their page tables. Measured: see docs/adr.
 const (
-	memoryOverhead = 96 << 20
+	memoryOverhead = 64 << 20
 	pidsOverhead   = 1024
 	pidsPerTask    = 4 // host threads that one guest task may cost
 )

@@ -9,8 +9,10 @@ import (
 	"encoding/gob"
 	"fmt"
 	"os"
+	"os/exec"
 	"sort"
 	"strings"
+	"syscall"
 
 	filterconfig "gvisor.dev/gvisor/runsc/boot/filter/config"
 
@@ -22,15 +24,38 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: genseccomp FILE")
 		os.Exit(2)
 	}
-	if err := generate(os.Args[1]); err != nil {
+	run := generate
+	if os.Getpid() != 1 {
+		run = asFirst
+	}
+	if err := run(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "genseccomp:", err)
 		os.Exit(1)
 	}
 }
 
+// asFirst generates in a child that is PID 1 of a PID namespace, as the sentry
+// is. One of gVisor's rules takes the number of the process that compiles it
+// as a constant (systrap's, for rt_tgsigqueueinfo(2)), so that a filter made
+// anywhere else would end the sentry for signalling itself.
+func asFirst(path string) error {
+	cmd := exec.Command("/proc/self/exe", path)
+	cmd.Env = os.Environ()
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("cannot generate as PID 1 of a namespace: %w", err)
+	}
+	return nil
+}
+
 // wanted are the parts of a program's key that our sentry's options give.
 func wanted(key string) bool {
-	for _, part := range []string{"NVProxy=false", "TPUProxy=false", "RDMAProxy=false", "HostNetworkRawSockets=false", "HostNetwork=false", "HostFilesystem=false", "ystrap"} {
+	for _, part := range []string{"NVProxy=false", "TPUProxy=false", "RDMAProxy=false", "HostNetworkRawSockets=false", "HostNetwork=false", "HostFilesystem=false", "ProfileEnable=false", "ystrap"} {
 		if !strings.Contains(key, part) {
 			return false
 		}
