@@ -22,21 +22,21 @@ import (
 
 // Main runs the agent's command line and returns its exit code.
 //
-//	agent collect ROOT MAXFILE    write the regular files below ROOT as tar to stdout
-//	agent place ROOT              unpack the tar on stdin below ROOT
+//	agent collect ROOT MAX    write what lies below ROOT as tar to stdout, MAX bytes of it
+//	agent place ROOT          unpack the tar on stdin below ROOT
 func Main(args []string) int {
 	var err error
 	switch {
 	case len(args) == 4 && args[1] == "collect":
-		var maxFile int64
-		if maxFile, err = strconv.ParseInt(args[3], 10, 64); err == nil {
+		var max int64
+		if max, err = strconv.ParseInt(args[3], 10, 64); err == nil {
 			killOthers()
-			err = Collect(os.Stdout, args[2], maxFile)
+			err = Collect(os.Stdout, args[2], max)
 		}
 	case len(args) == 3 && args[1] == "place":
 		err = Place(os.Stdin, args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: agent collect ROOT MAXFILE | agent place ROOT")
+		fmt.Fprintln(os.Stderr, "usage: agent collect ROOT MAX | agent place ROOT")
 		return 2
 	}
 	if err != nil {
@@ -75,14 +75,16 @@ func othersLeft() bool {
 	return false
 }
 
-// SkippedKey is the PAX record that says why a file's bytes are not there.
+// SkippedKey is the PAX record that says why a member has no bytes: it is not a
+// regular file, it cannot be read, or it does not fit.
 const SkippedKey = "SUNABA.skipped"
 
-// Collect writes a tar stream of the regular files below root. Names are
-// relative to root. Links are not followed, devices, sockets and fifos are
-// left out, and a file longer than maxFile is named but not read.
-func Collect(w io.Writer, root string, maxFile int64) error {
-	tw := tar.NewWriter(w)
+// Collect writes a tar stream of what lies below root, folders aside. Names are
+// relative to root. Regular files come with their bytes as long as these fit
+// into max altogether; everything else is named with the reason why not. Links
+// are not followed.
+func Collect(w io.Writer, root string, max int64) error {
+	c := collector{tw: tar.NewWriter(w), left: max}
 	type dir struct {
 		path, rel string
 	}
@@ -91,60 +93,78 @@ func Collect(w io.Writer, root string, maxFile int64) error {
 		d := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		entries, err := os.ReadDir(d.path)
-		if err != nil && len(entries) == 0 {
-			continue // unreadable or gone: it is the box's own loss
+		if err != nil && len(entries) == 0 && d.rel != "" {
+			if err := c.skip(d.rel, err.Error()); err != nil {
+				return err
+			}
 		}
 		for _, e := range entries {
 			p, rel := d.path+"/"+e.Name(), path.Join(d.rel, e.Name())
-			switch {
-			case e.IsDir():
+			if e.IsDir() {
 				todo = append(todo, dir{p, rel})
-			case e.Type().IsRegular():
-				if err := collectFile(tw, p, rel, maxFile); err != nil {
-					return err
-				}
+			} else if err := c.file(p, rel, e.Type()); err != nil {
+				return err
 			}
 		}
 	}
-	return tw.Close()
+	return c.tw.Close()
 }
 
-// collectFile copies one file. Only an error of the stream itself is returned.
-func collectFile(tw *tar.Writer, p, rel string, maxFile int64) error {
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: rel, Format: tar.FormatPAX}
+type collector struct {
+	tw   *tar.Writer
+	left int64
+}
+
+// file copies one file. Only an error of the stream itself is returned.
+func (c *collector) file(p, rel string, kind fs.FileMode) error {
+	if !kind.IsRegular() {
+		return c.skip(rel, kindName(kind))
+	}
 	f, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return skip(tw, h, err.Error())
+		return c.skip(rel, err.Error())
 	}
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil {
-		return skip(tw, h, err.Error())
+	switch {
+	case err != nil:
+		return c.skip(rel, err.Error())
+	case !st.Mode().IsRegular():
+		return c.skip(rel, kindName(st.Mode().Type()))
+	case st.Size() > c.left:
+		return c.skip(rel, fmt.Sprintf("its %d bytes do not fit into what is left of the disk limit", st.Size()))
 	}
-	if !st.Mode().IsRegular() {
-		return nil
-	}
-	h.Mode = int64(st.Mode() & fs.ModePerm)
-	if st.Size() > maxFile {
-		return skip(tw, h, fmt.Sprintf("its size of %d bytes is over the limit", st.Size()))
-	}
-	h.Size = st.Size()
-	if err := tw.WriteHeader(h); err != nil {
+	c.left -= st.Size()
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: rel, Mode: int64(st.Mode() & fs.ModePerm), Size: st.Size(), Format: tar.FormatPAX}
+	if err := c.tw.WriteHeader(h); err != nil {
 		return err
 	}
-	n, err := io.Copy(tw, io.LimitReader(f, h.Size))
-	if err != nil && n == h.Size {
-		err = nil
-	}
+	n, err := io.Copy(c.tw, io.LimitReader(f, h.Size))
 	if n < h.Size { // it shrank, or cannot be read: the stream must stay whole
-		_, err = io.CopyN(tw, zeros{}, h.Size-n)
+		_, err = io.CopyN(c.tw, zeros{}, h.Size-n)
 	}
 	return err
 }
 
-func skip(tw *tar.Writer, h *tar.Header, why string) error {
-	h.PAXRecords = map[string]string{SkippedKey: why}
-	return tw.WriteHeader(h)
+func (c *collector) skip(rel, why string) error {
+	return c.tw.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: rel, Format: tar.FormatPAX,
+		PAXRecords: map[string]string{SkippedKey: why},
+	})
+}
+
+func kindName(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "not a regular file"
 }
 
 type zeros struct{}

@@ -26,7 +26,7 @@ func (r *run) collect(ctx context.Context, b box.Box, spec box.Spec, res box.Res
 	}
 	budget := files.DefaultBudget()
 	budget.Bytes, budget.FileBytes = spec.Limits.Disk, spec.Limits.Disk
-	budget.Entries = int(min(spec.Limits.Files, 1<<20))
+	budget.Entries = int(min(spec.Limits.Files, 1<<20)) + 16
 	fc := files.Collector{
 		Budget: budget, Root: spec.Workdir, Output: outputName, OutputMax: files.MaxOutput, Save: r.req.Out,
 	}

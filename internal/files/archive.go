@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/sunaba-dev/sunaba/internal/agent"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 )
 
@@ -15,7 +16,13 @@ import (
 type Header struct {
 	Mode fs.FileMode // permission bits only
 	Size int64
+	// Skipped is why the box's agent sent no bytes; empty if it sent them.
+	// It is hostile text of at most 200 bytes.
+	Skipped string
 }
+
+// maxReason bounds Header.Skipped.
+const maxReason = 200
 
 // Skipped counts members that were not passed on.
 type Skipped struct {
@@ -143,10 +150,15 @@ func (a *archive) file(h *tar.Header, fn func(string, Header, io.Reader) error) 
 	}
 	a.names[name] = true
 	a.left.Bytes -= h.Size
-	if err := fn(name, Header{Mode: fs.FileMode(h.Mode) & fs.ModePerm, Size: h.Size}, member{a.tar}); err != nil {
+	if err := fn(name, Header{Mode: fs.FileMode(h.Mode) & fs.ModePerm, Size: h.Size, Skipped: reason(h)}, member{a.tar}); err != nil {
 		return err
 	}
 	return a.drain()
+}
+
+func reason(h *tar.Header) string {
+	why := h.PAXRecords[agent.SkippedKey]
+	return why[:min(len(why), maxReason)]
 }
 
 // drain reads what is left of a member, so that the next call of Next sees

@@ -52,6 +52,13 @@ func (c *Collector) Collect(r io.Reader) (Collected, error) {
 	}
 	got := Collected{Artifacts: []box.Artifact{}}
 	skipped, err := ReadArchive(r, c.Budget, func(name string, h Header, r io.Reader) error {
+		if h.Skipped != "" {
+			got.Artifacts = append(got.Artifacts, box.Artifact{Path: name, Error: "left out: " + h.Skipped})
+			if name == c.Output {
+				got.OutputError = name + " is left out: " + h.Skipped
+			}
+			return nil
+		}
 		seed, placed := seeds[name]
 		capture := &capture{max: -1}
 		if name == c.Output {
