@@ -37,12 +37,12 @@ func Dispatch(args []string) bool {
 	case agentName:
 		os.Exit(agent.Main(args))
 	case argvSandbox:
-		scrubEnvironment()
+		scrubEnvironment(args)
 		installSeccomp()
 		os.Args = takePassedFiles(args)
 		runsc(&bootCommand{})
 	case argvGofer:
-		scrubEnvironment()
+		scrubEnvironment(args)
 		os.Args = goferUser(args)
 		dropGoferCaps()
 		runsc(&cmd.Gofer{})
