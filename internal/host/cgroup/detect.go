@@ -114,7 +114,18 @@ func (m *Manager) has(controller string) bool {
 // try makes the parent folder, switches the controllers on, and cleans up.
 func (m *Manager) try(t *tree) error {
 	err := m.fs.Mkdir(t.parent())
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) {
+		// Somebody's groups are in there, perhaps root's: mkdir(2) says that
+		// a folder exists before it says that we may not write.
+		child := fmt.Sprintf("%s/try-%d", t.parent(), os.Getpid())
+		if err = m.fs.Mkdir(child); err == nil {
+			m.fs.Rmdir(child)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody else's clean-up took the folder: it can be made
+	}
+	if err != nil {
 		return err
 	}
 	err = m.enable(t)

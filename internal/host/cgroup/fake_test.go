@@ -71,6 +71,9 @@ func (f *fakeV2) denied(dir string) bool { return slices.Contains(f.readOnly, di
 
 func (f *fakeV2) Mkdir(path string) error {
 	dir := filepath.Dir(path)
+	if _, err := os.Stat(path); err == nil {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.EEXIST} // before any right is checked
+	}
 	if f.denied(dir) {
 		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.EACCES}
 	}

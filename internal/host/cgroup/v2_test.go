@@ -205,6 +205,17 @@ func TestV2NothingWritableIsUnusable(t *testing.T) {
 	}
 }
 
+func TestV2ParentOfAnotherUserIsUnusable(t *testing.T) {
+	f := newFakeV2(t, allThree)
+	if _, err := f.manager("0::/\n").Create("bx1", Limits{Pids: 8}); err != nil {
+		t.Fatal(err)
+	}
+	f.readOnly = append(f.readOnly, f.top, f.top+"/"+folder)
+	if _, err := f.manager("0::/\n").Create("bx2", Limits{Pids: 8}); box.KindOf(err) != box.Unusable {
+		t.Errorf("with another user's folder there: got %v", err)
+	}
+}
+
 func TestV2OwnGroupOutsideTheNamespaceIsNotFollowed(t *testing.T) {
 	f := newFakeV2(t, allThree)
 	f.delegate(t, "cpu memory pids")
