@@ -87,8 +87,8 @@ func (b *gbox) agent(ctx context.Context, caps []string, in io.Reader, out io.Wr
 
 // Capabilities mean something in the guest only.
 var (
-	collectCaps = [...]string{"CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"} //house:const end everybody, read everything
-	placeCaps   = [...]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"}         //house:const make files for others
+	collectCaps = [...]string{"CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_SYS_RESOURCE"} //house:const end everybody, read everything, in a box full of processes
+	placeCaps   = [...]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"}                             //house:const make files for others
 )
 
 // Collect implements box.Collector. It first ends every program in the box.

@@ -4,10 +4,16 @@ import (
 	"os"
 	"sync/atomic"
 
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/fspath"
 	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/fsimpl/overlay"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/limits"
 	slinux "gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
 // A limitKind is one byte on the pipe between the sentry and the runner: the
@@ -17,12 +23,12 @@ type limitKind byte
 const (
 	limitProcesses limitKind = 'p' // clone and its kin said EAGAIN
 	limitOpenFiles limitKind = 'o' // a call that makes a descriptor said EMFILE
-	limitDisk      limitKind = 'd' // a call that stores bytes said ENOSPC
-	limitFiles     limitKind = 'f' // a call that makes a name said ENOSPC
+	limitDisk      limitKind = 'd' // the writable layer had no space left
+	limitFiles     limitKind = 'f' // the writable layer had no inode left
 )
 
 // reporter writes each kind once to a pipe. It runs in the sentry, under its
-// seccomp filter, on the guest's system call path: an atomic load when nothing
+// seccomp filter, on the guest's system call path: one comparison when nothing
 // is wrong, one write(2) in a box's life for each kind.
 type reporter struct {
 	pipe *os.File
@@ -36,27 +42,108 @@ func (r *reporter) hit(k limitKind) {
 	_, _ = r.pipe.Write([]byte{byte(k)})
 }
 
-// watched says which refusal of which system call tells of which limit.
-// Numbers differ by architecture, names do not.
-func watched() map[string]map[error]limitKind {
-	agains := map[error]limitKind{linuxerr.EAGAIN: limitProcesses}
-	descriptors := map[error]limitKind{linuxerr.EMFILE: limitOpenFiles}
-	opens := map[error]limitKind{linuxerr.EMFILE: limitOpenFiles, linuxerr.ENOSPC: limitFiles}
-	names := map[error]limitKind{linuxerr.ENOSPC: limitFiles}
-	bytes := map[error]limitKind{linuxerr.ENOSPC: limitDisk}
-	m := make(map[string]map[error]limitKind)
-	for kind, calls := range map[*map[error]limitKind][]string{
-		&agains:      {"clone", "clone3", "fork", "vfork"},
-		&descriptors: {"dup", "dup3", "fcntl", "pipe", "pipe2", "socket", "socketpair", "accept", "accept4", "epoll_create", "epoll_create1", "eventfd", "eventfd2", "memfd_create", "timerfd_create", "inotify_init", "inotify_init1", "signalfd4", "pidfd_open"},
-		&opens:       {"open", "openat", "openat2", "creat"},
-		&names:       {"mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat", "link", "linkat", "rename", "renameat", "renameat2", "bind"},
-		&bytes:       {"write", "writev", "pwrite64", "pwritev", "pwritev2", "fallocate", "sendfile", "splice", "copy_file_range", "truncate", "ftruncate"},
-	} {
-		for _, c := range calls {
-			m[c] = *kind
+// refusals reads the outcome of a watched call.
+type refusals func(*reporter, *kernel.Task, arch.SyscallArguments, error)
+
+// isErr compares with an error in either of the two forms that gVisor uses.
+func isErr(err error, want *errors.Error) bool { return linuxerr.Equals(want, err) }
+
+func noTask(r *reporter, _ *kernel.Task, _ arch.SyscallArguments, err error) {
+	if isErr(err, linuxerr.EAGAIN) {
+		r.hit(limitProcesses)
+	}
+}
+
+func noDescriptor(r *reporter, _ *kernel.Task, _ arch.SyscallArguments, err error) {
+	if isErr(err, linuxerr.EMFILE) {
+		r.hit(limitOpenFiles)
+	}
+}
+
+// noName is for calls that make a name. Only the layer knows what it ran out
+// of: an inode, the page of a long symbolic link, or space for the copy of a
+// file of the image that is about to be changed.
+func noName(r *reporter, t *kernel.Task, _ arch.SyscallArguments, err error) {
+	if !isErr(err, linuxerr.ENOSPC) {
+		return
+	}
+	switch st, err := layerSpace(t); {
+	case err != nil: // no account, no report
+	case st.FilesFree == 0:
+		r.hit(limitFiles)
+	case st.BlocksFree == 0:
+		r.hit(limitDisk)
+	}
+}
+
+func noNameOrDescriptor(r *reporter, t *kernel.Task, args arch.SyscallArguments, err error) {
+	noDescriptor(r, t, args, err)
+	noName(r, t, args, err)
+}
+
+// noBytes is for calls that store bytes in the open file that argument fd
+// names. /dev/shm and folders of the host have limits of their own.
+func noBytes(fd int) refusals {
+	return func(r *reporter, t *kernel.Task, args arch.SyscallArguments, err error) {
+		if !isErr(err, linuxerr.ENOSPC) {
+			return
+		}
+		f := t.GetFile(args[fd].Int())
+		if f == nil {
+			return
+		}
+		defer f.DecRef(t)
+		if f.Mount().Filesystem().FilesystemType().Name() == overlay.Name {
+			r.hit(limitDisk)
 		}
 	}
+}
+
+// layerSpace asks the writable layer what is left. It starts at the root of the
+// guest's first process, which the program cannot change.
+func layerSpace(t *kernel.Task) (linux.Statfs, error) {
+	first := t.Kernel().GlobalInit().Leader()
+	root := first.FSContext().RootDirectory()
+	defer root.DecRef(t)
+	return t.Kernel().VFS().StatFSAt(t, first.Credentials(), &vfs.PathOperation{
+		Root: root, Start: root, Path: fspath.Parse("/"),
+	})
+}
+
+// watched says how the outcome of which system call is read. Numbers differ by
+// architecture, names do not.
+func watched() map[string]refusals {
+	m := make(map[string]refusals)
+	add := func(fn refusals, names ...string) {
+		for _, n := range names {
+			m[n] = fn
+		}
+	}
+	add(noTask, "clone", "clone3", "fork", "vfork")
+	add(noDescriptor, "dup", "dup3", "fcntl", "pipe", "pipe2", "socket", "socketpair", "accept", "accept4",
+		"epoll_create", "epoll_create1", "eventfd", "eventfd2", "memfd_create", "timerfd_create",
+		"inotify_init", "inotify_init1", "signalfd", "signalfd4", "pidfd_open")
+	add(noNameOrDescriptor, "open", "openat", "openat2", "creat")
+	add(noName, "mkdir", "mkdirat", "mknod", "mknodat", "symlink", "symlinkat", "link", "linkat",
+		"rename", "renameat", "renameat2", "bind", "truncate")
+	add(noBytes(0), "write", "writev", "pwrite64", "pwritev", "pwritev2", "fallocate", "ftruncate", "sendfile")
+	add(noBytes(2), "splice", "copy_file_range")
 	return m
+}
+
+// boxFull reports whether the guest holds as many tasks as the caller's hard
+// limit allows. The guest kernel counts RLIMIT_NPROC for each user apart, as
+// Linux does; guest root could start that many as every user that it can
+// become. The first process, which is not the program's, is not counted, and
+// the agent, which has to work in a full box, is let through as
+// RLIMIT_NPROC lets it. Two tasks that fork at one moment may both be let
+// through where users differ; for one user the guest kernel's count is exact.
+func boxFull(t *kernel.Task) bool {
+	if t.HasRootCapability(linux.CAP_SYS_RESOURCE) {
+		return false
+	}
+	most := t.ThreadGroup().Limits().Get(limits.ProcessCount).Max
+	return uint64(t.Kernel().RootPIDNamespace().NumTasks()-1) >= most
 }
 
 // reportLimits wraps the watched system calls of the guest kernel's tables. It
@@ -64,23 +151,27 @@ func watched() map[string]map[error]limitKind {
 func reportLimits(pipe *os.File) {
 	r := &reporter{pipe: pipe}
 	calls := watched()
+	makesTask := map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 	for _, table := range []*kernel.SyscallTable{slinux.AMD64, slinux.ARM64} {
 		for no, sc := range table.Table {
-			kinds, ok := calls[sc.Name]
+			tell, ok := calls[sc.Name]
 			if !ok {
 				continue
 			}
-			fn := sc.Fn
+			fn, first := sc.Fn, makesTask[sc.Name]
 			sc.Fn = func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+				if first && boxFull(t) {
+					r.hit(limitProcesses)
+					return 0, nil, linuxerr.EAGAIN
+				}
 				ret, ctl, err := fn(t, sysno, args)
 				if err != nil {
-					if k, ok := kinds[err]; ok {
-						r.hit(k)
-					}
+					tell(r, t, args, err)
 				}
 				return ret, ctl, err
 			}
 			table.Table[no] = sc
 		}
+		table.Init() // the guest kernel calls through a copy made from Table
 	}
 }

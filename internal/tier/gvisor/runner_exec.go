@@ -53,7 +53,7 @@ func guestCaps(names []string) (*auth.TaskCapabilities, error) {
 		"CAP_CHOWN": linux.CAP_CHOWN, "CAP_DAC_OVERRIDE": linux.CAP_DAC_OVERRIDE, "CAP_FOWNER": linux.CAP_FOWNER,
 		"CAP_FSETID": linux.CAP_FSETID, "CAP_KILL": linux.CAP_KILL, "CAP_SETGID": linux.CAP_SETGID,
 		"CAP_SETUID": linux.CAP_SETUID, "CAP_NET_BIND_SERVICE": linux.CAP_NET_BIND_SERVICE, "CAP_SYS_CHROOT": linux.CAP_SYS_CHROOT,
-		"CAP_DAC_READ_SEARCH": linux.CAP_DAC_READ_SEARCH,
+		"CAP_DAC_READ_SEARCH": linux.CAP_DAC_READ_SEARCH, "CAP_SYS_RESOURCE": linux.CAP_SYS_RESOURCE,
 	}
 	var list []linux.Capability
 	for _, n := range names {
