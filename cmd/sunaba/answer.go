@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/engine"
 	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
@@ -27,6 +31,8 @@ func answer(f *runFlags, rep *box.Report) {
 		say(rep.Error.Message)
 		if rep.Error.Hint != "" {
 			say("hint: " + rep.Error.Hint)
+		} else if rep.Error.Kind == box.Invalid {
+			hintAboutFiles(f, rep)
 		}
 		return
 	}
@@ -43,13 +49,13 @@ func answer(f *runFlags, rep *box.Report) {
 		}
 	}
 	if rep.OutputError != "" {
-		say("output.json: " + rep.OutputError)
+		say("no output: " + rep.OutputError)
 	}
 	if f.out != "" {
 		sayArtifacts(rep)
 	}
-	for _, w := range rep.Weak {
-		say("not enforced on this host: " + w)
+	if len(rep.Weak) > 0 {
+		say("not firm on this host: " + strings.Join(subjects(rep.Weak), ", ") + " (`sunaba doctor` says why)")
 	}
 	hintAboutFiles(f, rep)
 }
@@ -75,28 +81,79 @@ func explain(rep *box.Report) string {
 	return "the box was lost; how the program ended is not known"
 }
 
+// subjects takes the words before the colon: a run is no place for sentences.
+func subjects(weak []string) []string {
+	var out []string
+	for _, w := range weak {
+		s, _, _ := strings.Cut(w, ":")
+		out = append(out, s)
+	}
+	return out
+}
+
+// maxSaid bounds the list of artifacts on standard error. The document has all.
+const maxSaid = 50
+
 func sayArtifacts(rep *box.Report) {
-	for _, a := range rep.Artifacts {
+	for i, a := range rep.Artifacts {
+		if i == maxSaid {
+			say(fmt.Sprintf("... and %d more files; -o json lists them all", len(rep.Artifacts)-i))
+			return
+		}
 		if a.Error != "" {
-			say(fmt.Sprintf("not saved: %s: %s", a.Path, a.Error))
+			say(fmt.Sprintf("not saved: %s: %s", oneLine(a.Path), a.Error))
 		} else if a.Saved != "" {
-			say(fmt.Sprintf("saved %s (%d bytes)", a.Saved, a.Size))
+			say(fmt.Sprintf("saved %s (%d bytes)", oneLine(a.Saved), a.Size))
 		}
 	}
 }
 
+// oneLine shows a name that may hold anything.
+func oneLine(name string) string { return strings.ReplaceAll(name, "\n", `\n`) }
+
 // hintAboutFiles helps with the commonest surprise: files of the caller's
 // folder are not in the box unless they were asked for.
 func hintAboutFiles(f *runFlags, rep *box.Report) {
-	if !f.command || rep.ExitCode == nil || *rep.ExitCode == 0 {
+	if rep.Error == nil && (rep.ExitCode == nil || *rep.ExitCode == 0) {
 		return
 	}
-	for _, a := range f.args[1:] {
-		if st, err := os.Lstat(a); err == nil && st.Mode().IsRegular() && !strings.HasPrefix(a, "/") {
+	args := f.args
+	if !f.hasCode && len(args) > 0 {
+		if f.command && rep.Error != nil && isFile(args[0]) {
+			say(fmt.Sprintf("hint: %s is on this machine but not in the box; `sunaba run %s` copies it in", args[0], args[0]))
+			return
+		}
+		args = args[1:]
+	}
+	for _, a := range args {
+		switch {
+		case strings.HasPrefix(a, "/") || strings.HasPrefix(a, "-") || f.has(a):
+		case isFile(a):
 			say(fmt.Sprintf("hint: %s is on this machine but not in the box; add --copy %s", a, a))
+			return
+		case isFolder(a):
+			say(fmt.Sprintf("hint: %s is on this machine but not in the box; add --mount %s:%s", a, a, path.Join(f.cfg.Workdir, a)))
 			return
 		}
 	}
+}
+
+// has says whether a file of that name was asked for.
+func (f *runFlags) has(name string) bool {
+	return slices.ContainsFunc(f.copies, func(c string) bool {
+		src, as, named := strings.Cut(c, ":")
+		return src == name || as == name || !named && filepath.Base(src) == name
+	})
+}
+
+func isFile(name string) bool {
+	st, err := os.Lstat(name)
+	return err == nil && st.Mode().IsRegular()
+}
+
+func isFolder(name string) bool {
+	st, err := os.Lstat(name)
+	return err == nil && st.IsDir()
 }
 
 // say writes one line to standard error. Names and messages may come from a
@@ -107,17 +164,18 @@ func say(s string) {
 
 // failed tells of an error that came before any box, in the asked-for form.
 func failed(f *runFlags, err error) int {
-	rep := &box.Report{
-		LimitsHit: []box.LimitHit{}, Artifacts: []box.Artifact{}, Weak: []string{}, Start: box.StartCold,
-		Image: string(f.cfg.Image),
-		Error: &box.ErrorJSON{Kind: box.KindOf(err), Message: err.Error()},
-	}
-	var e *box.Error
-	if errors.As(err, &e) {
-		rep.Error.Hint = e.Hint
-	}
+	rep := engine.Refused(engine.Request{Policy: f.cfg.Request(), User: f.cfg.User}, err)
 	answer(f, rep)
 	return exitCode(rep)
+}
+
+// invalid makes an error the caller's mistake, unless it knows better.
+func invalid(err error) error {
+	var e *box.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return box.Errorf(box.Invalid, "run", "%w", err)
 }
 
 // formatOf finds -o json in a line that could not be parsed.

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
 )
 
@@ -33,89 +37,169 @@ type runFlags struct {
 
 // setting is one flag that stands for a configuration key. It is applied after
 // the configuration file, whichever came first on the line.
-type setting struct{ key, value string }
+type setting struct{ flag, key, value string }
 
-// parseRun reads the command line. An error is for the person, complete.
-func parseRun(args []string, stderr io.Writer) (*runFlags, error) {
-	f := &runFlags{format: "text"}
+// option is one flag that stands for no configuration key.
+type option struct {
+	names []string // the long one last
+	arg   string   // what its value is; empty for a switch
+	help  string
+	set   func(string) error
+}
+
+func (f *runFlags) options(file *string, settings *[]setting) []option {
+	text := func(p *string) func(string) error { return func(v string) error { *p = v; return nil } }
+	on := func(p *bool) func(string) error {
+		return func(v string) error {
+			b, err := strconv.ParseBool(v)
+			*p = b
+			return err
+		}
+	}
+	return []option{
+		{[]string{"e"}, "CODE", "run this code; needs --lang", func(v string) error { f.code, f.hasCode = v, true; return nil }},
+		{[]string{"lang"}, "LANGUAGE", languageNames() + "; by default from extension or first line", text(&f.lang)},
+		{[]string{"input"}, "FILE", "appears as input.json in the working folder", text(&f.input)},
+		{[]string{"copy"}, "FILE[:NAME]", "copy into the working folder; may be repeated", func(v string) error { f.copies = append(f.copies, v); return nil }},
+		{[]string{"mount"}, "SRC:DST[:rw]", "host folder or file, read-only unless :rw; may be repeated", func(v string) error {
+			s, err := mountSetting(v)
+			*settings = append(*settings, s)
+			return err
+		}},
+		{[]string{"out"}, "FOLDER", "gets what the program leaves in its working folder", text(&f.out)},
+		{[]string{"o"}, "FORMAT", "of the answer: text or json (default text)", text(&f.format)},
+		{[]string{"t", "tty"}, "", "interactive: give the program a terminal", on(&f.tty)},
+		{[]string{"config"}, "FILE", "configuration; flags win over it", text(file)},
+		{[]string{"tier"}, "TIER", "how the walls are built; weaker than --trust permits is refused", text(&f.tier)},
+		{[]string{"allow-weaker-tier"}, "", "let --tier go below what --trust asks for", on(&f.allowWeaker)},
+		{[]string{"strict"}, "", "refuse to run if this host cannot enforce everything", on(&f.strict)},
+		{[]string{"state"}, "FOLDER", "for images and running boxes", text(&f.state)},
+	}
+}
+
+// keyFlags are the configuration keys that a flag of their own stands for.
+func keyFlags() []config.Key {
+	return slices.DeleteFunc(config.Keys(), func(k config.Key) bool {
+		return k.Flag == "" || k.Flag == "tier" || k.Flag == "mount"
+	})
+}
+
+// parseRun reads the command line. With flag.ErrHelp the help was printed. The
+// flags are never nil; after another error they say at least how to answer.
+func parseRun(args []string) (*runFlags, error) {
+	f := &runFlags{format: "text", cfg: config.Default()}
 	var file string
 	var settings []setting
 	fs := flag.NewFlagSet("sunaba run", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&file, "config", "", "configuration `file`; flags win over it")
-	fs.Func("e", "run this `code`; needs --lang", func(v string) error { f.code, f.hasCode = v, true; return nil })
-	fs.StringVar(&f.lang, "lang", "", "`language` of the code: python, javascript, bash; by default from extension or first line")
-	fs.StringVar(&f.input, "input", "", "`file` that appears as input.json in the working folder")
-	fs.Func("copy", "`FILE[:NAME]` to copy into the working folder; may be repeated", func(v string) error { f.copies = append(f.copies, v); return nil })
-	fs.StringVar(&f.out, "out", "", "`folder` that gets what the program leaves in its working folder")
-	fs.StringVar(&f.format, "o", "text", "`format` of the answer: text or json")
-	fs.BoolVar(&f.tty, "t", false, "interactive: give the program a terminal")
-	fs.BoolVar(&f.tty, "tty", false, "same as -t")
-	fs.StringVar(&f.state, "state", "", "`folder` for images and running boxes")
-	fs.StringVar(&f.tier, "tier", "", "how the walls are built; weaker than --trust permits is refused")
-	fs.BoolVar(&f.allowWeaker, "allow-weaker-tier", false, "let --tier go below what --trust asks for")
-	fs.BoolVar(&f.strict, "strict", false, "refuse to run if this host cannot enforce everything")
-	for _, k := range config.Keys() {
-		if k.Flag == "" || k.Flag == "tier" || k.Flag == "mount" {
-			continue
+	fs.Usage = func() {}
+	define := func(name string, isSwitch bool, set func(string) error) {
+		if isSwitch {
+			fs.BoolFunc(name, "", set)
+		} else {
+			fs.Func(name, "", set)
 		}
-		help := fmt.Sprintf("`%s`: %s (default %s)", k.Type, k.Help, orNone(k.Default))
-		name := k.Name
-		fs.Func(k.Flag, help, func(v string) error { settings = append(settings, setting{name, v}); return nil })
 	}
-	fs.Func("mount", "`SRC:DST[:rw]`: host folder or file, read-only unless :rw; may be repeated", func(v string) error {
-		s, err := mountSetting(v)
-		settings = append(settings, s)
-		return err
-	})
+	for _, o := range f.options(&file, &settings) {
+		for _, name := range o.names {
+			define(name, o.arg == "", o.set)
+		}
+	}
+	for _, k := range keyFlags() {
+		define(k.Flag, k.Default == "false", func(v string) error {
+			settings = append(settings, setting{k.Flag, k.Name, v})
+			return nil
+		})
+	}
 	if err := fs.Parse(args); err != nil {
 		if err == flag.ErrHelp {
-			runUsage(fs, os.Stdout)
+			runUsage(os.Stdout)
+			return f, err
 		}
-		return nil, err
+		f.format = formatOf(args)
+		return f, flagError(fs, err)
 	}
 	f.args = fs.Args()
 	if n := len(args) - len(f.args); n > 0 && args[n-1] == "--" {
 		f.command = true
 	}
 	if f.format != "text" && f.format != "json" {
-		return nil, fmt.Errorf("cannot answer as %q: -o takes text or json", f.format)
+		err := fmt.Errorf("cannot answer as %q: -o takes text or json", f.format)
+		f.format = "text"
+		return f, err
 	}
 	return f, f.configure(file, settings)
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "none"
+// flagError says what package flag means, in this program's words.
+func flagError(fs *flag.FlagSet, err error) error {
+	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+		var known []string
+		fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+		e := box.Errorf(box.Invalid, "run", "cannot use flag %s: there is none of that name", dashed(name))
+		if near := config.Nearest(name, known); near != "" && len(name) > 1 {
+			return e.WithHint("did you mean %s?", dashed(near))
+		}
+		return e.WithHint("`sunaba run -h` lists the flags; those for the program come after its name")
 	}
-	return s
+	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
+		return fmt.Errorf("cannot use flag %s: its value is missing", dashed(name))
+	}
+	return fmt.Errorf("cannot read the command line: %w", err)
+}
+
+// dashed writes a flag as the help does.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + strings.TrimLeft(name, "-")
 }
 
 // configure loads the file and then applies the flags.
 func (f *runFlags) configure(file string, settings []setting) error {
-	f.cfg = config.Default()
 	if file != "" {
-		in, err := os.Open(file)
+		cfg, err := loadConfig(file)
 		if err != nil {
-			return fmt.Errorf("cannot open configuration: %w", err)
-		}
-		defer in.Close()
-		if f.cfg, err = config.Load(file, in); err != nil {
 			return err
 		}
+		f.cfg = cfg
 	}
 	for _, s := range settings {
 		if err := f.cfg.Set(s.key, s.value); err != nil {
-			return err
+			return flagValue(s.flag, err)
 		}
 	}
 	if f.tier != "" {
 		probe := f.cfg // only to check the name with the same words as in a file
 		if err := probe.Set("runtime", f.tier); err != nil {
-			return err
+			return flagValue("tier", err)
 		}
 	}
 	return nil
+}
+
+// flagValue names the flag beside the key that it stands for.
+func flagValue(flag string, err error) error {
+	var be *box.Error
+	if !errors.As(err, &be) {
+		return err
+	}
+	e := *be
+	e.Message = fmt.Sprintf("cannot use --%s: %s", flag, be.Message)
+	return &e
+}
+
+func loadConfig(file string) (config.Config, error) {
+	in, err := os.Open(file)
+	if err != nil {
+		return config.Config{}, fmt.Errorf("cannot open configuration: %w", err)
+	}
+	defer in.Close()
+	if st, err := in.Stat(); err == nil && st.IsDir() {
+		return config.Config{}, fmt.Errorf("cannot load configuration: %s is a folder", file)
+	}
+	return config.Load(file, in)
 }
 
 // mountSetting turns SRC:DST[:rw|:ro] into a configuration key and value. A
@@ -140,18 +224,5 @@ func mountSetting(v string) (setting, error) {
 	if err != nil {
 		return setting{}, err
 	}
-	return setting{key, src + ":" + parts[1]}, nil
-}
-
-func runUsage(fs *flag.FlagSet, w io.Writer) {
-	fmt.Fprint(w, `usage:
-  sunaba run [flags] FILE [ARG...]
-  sunaba run [flags] -e CODE --lang LANGUAGE [ARG...]
-  sunaba run [flags] - --lang LANGUAGE
-  sunaba run [flags] -- CMD [ARG...]
-
-flags:
-`)
-	fs.SetOutput(w)
-	fs.PrintDefaults()
+	return setting{"mount", key, src + ":" + parts[1]}, nil
 }

@@ -36,17 +36,3 @@ func command(args []string) int {
 	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, doctor, version, help\n", args[0])
 	return exitUsage
 }
-
-func usage(w *os.File) {
-	fmt.Fprint(w, `sunaba runs untrusted code in a box.
-
-usage:
-  sunaba run [flags] FILE [ARG...]       run a script or a program
-  sunaba run [flags] -e CODE             run code from the argument (--lang)
-  sunaba run [flags] -                   run code from standard input
-  sunaba run [flags] -- CMD [ARG...]     run any command of the box
-  sunaba doctor [-o json]                try every step of a box on this host
-  sunaba version
-
-`+"`sunaba run -h` lists the flags.\n")
-}

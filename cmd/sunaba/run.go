@@ -20,20 +20,17 @@ import (
 
 // runCommand is `sunaba run`.
 func runCommand(args []string) int {
-	f, err := parseRun(args, os.Stderr)
+	f, err := parseRun(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	if f == nil {
-		f = &runFlags{format: formatOf(args)}
-	}
 	if err != nil {
-		return failed(f, box.Errorf(box.Invalid, "run", "%w", err))
+		return failed(f, invalid(err))
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	rep, err := run(ctx, f)
-	if err != nil && rep == nil {
+	if rep == nil {
 		return failed(f, err)
 	}
 	answer(f, rep)
@@ -45,11 +42,11 @@ func runCommand(args []string) int {
 func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	prog, err := programOf(f, os.Stdin)
 	if err != nil {
-		return nil, box.Errorf(box.Invalid, "run", "%w", err)
+		return nil, invalid(err)
 	}
 	extra, err := extraSeeds(f)
 	if err != nil {
-		return nil, box.Errorf(box.Invalid, "run", "%w", err)
+		return nil, invalid(err)
 	}
 	req := engine.Request{
 		Policy:  f.cfg.Request(),
@@ -64,13 +61,14 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	req.Policy.Spec.Seeds = append(prog.seeds, extra...)
 	if f.out != "" {
 		if req.Out, err = openOut(f.out); err != nil {
-			return nil, box.Errorf(box.Invalid, "run", "%w", err)
+			return nil, invalid(err)
 		}
 		defer req.Out.Close()
 	}
 	state, err := stateDir(f.state)
 	if err != nil {
-		return nil, box.Errorf(box.Invalid, "run", "%w", err)
+		return nil, box.Errorf(box.Unusable, "run", "cannot use state folder: %w", err).
+			WithHint("name a folder of your own with --state or SUNABA_STATE")
 	}
 	progress := terminal.NewProgress(os.Stderr)
 	defer progress.Stop()

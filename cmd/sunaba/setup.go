@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,6 +74,11 @@ func newEngine(state string, cfg gvisor.Config) (*engine.Engine, error) {
 	ts, err := tiers(state, cfg)
 	if err != nil {
 		return nil, err
+	}
+	for _, t := range ts {
+		// What killed runs left behind. A failure here is doctor's to tell; it
+		// must not keep a new box from running.
+		_, _ = t.Sweep(context.Background(), func(box.ID) bool { return false })
 	}
 	return &engine.Engine{Tiers: ts}, nil
 }

@@ -44,8 +44,8 @@ func formatSeconds(n int64) string {
 	return strconv.FormatFloat(time.Duration(n).Seconds(), 'f', -1, 64)
 }
 
-// nearest returns the candidate that s was most likely meant to be, or "".
-func nearest(s string, candidates []string) string {
+// Nearest returns the candidate that s was most likely meant to be, or "".
+func Nearest(s string, candidates []string) string {
 	best, bestDistance := "", len(s)/3+2
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(s), c); d < bestDistance {

@@ -143,7 +143,7 @@ func near(name string) string {
 	for _, k := range Keys() {
 		names = append(names, k.Name)
 	}
-	if n := nearest(name, names); n != "" {
+	if n := Nearest(name, names); n != "" {
 		return n
 	}
 	short := make(map[string]string)
@@ -152,7 +152,7 @@ func near(name string) string {
 		s := n[strings.LastIndexByte(n, '.')+1:]
 		short[s], shorts = n, append(shorts, s)
 	}
-	return short[nearest(name[strings.LastIndexByte(name, '.')+1:], shorts)]
+	return short[Nearest(name[strings.LastIndexByte(name, '.')+1:], shorts)]
 }
 
 func rangeOf(name string) policy.Range {

@@ -233,7 +233,7 @@ func (l *loader) mount(name string, n *yaml.Node, k Key) {
 	l.pairs(n, name, func(key string, kn, v *yaml.Node) {
 		part := map[string]*string{"host": &m.Source, "container": &m.Target}[key]
 		if part == nil {
-			l.fail(at(kn), name, unknownKey(opLoad, key, name, nearest(key, []string{"host", "container"})))
+			l.fail(at(kn), name, unknownKey(opLoad, key, name, Nearest(key, []string{"host", "container"})))
 			return
 		}
 		l.scalar(name+"."+key, v, "a path", func(_ *Config, val value) error {

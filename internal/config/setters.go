@@ -24,7 +24,7 @@ func choice[T ~string](name, flag string, all []T, help string, field func(*Conf
 				return fmt.Errorf("%w: %s", err, allowed)
 			}
 			if !slices.Contains(names, v.text) {
-				if n := nearest(v.text, names); n != "" {
+				if n := Nearest(v.text, names); n != "" {
 					return fmt.Errorf("did you mean %s? allowed: %s", n, allowed)
 				}
 				return fmt.Errorf("allowed: %s", allowed)

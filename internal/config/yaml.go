@@ -186,7 +186,7 @@ func (l *loader) children(section string) []string {
 
 func (l *loader) unknown(k *yaml.Node, section, full string) {
 	own := l.children(section)
-	meant := nearest(k.Value, own)
+	meant := Nearest(k.Value, own)
 	if meant == "" {
 		meant = near(full)
 		if meant != "" && section == "" {

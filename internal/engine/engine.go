@@ -10,7 +10,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -196,11 +195,7 @@ func (r *run) runCommand(ctx context.Context, b box.Box, spec box.Spec) (box.Res
 			cancel(&box.Stop{Cause: box.Idle, Limit: "idle_sec", Source: "clock", Grace: l.Grace})
 		}
 	}()
-	res, err := b.Run(ctx, r.req.Command, st)
-	if err != nil {
-		return res, fmt.Errorf("cannot run program: %w", err)
-	}
-	return res, nil
+	return b.Run(ctx, r.req.Command, st)
 }
 
 // stream builds one output stream: counted first, then kept and shown.

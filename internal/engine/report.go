@@ -10,6 +10,15 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
+// Refused is the report of a request that err kept from coming to a box. It has
+// every field of any other report.
+func Refused(req Request, err error) *box.Report {
+	r := run{rep: newReport(req)}
+	r.rep.Error = errorJSON(err)
+	r.fill()
+	return r.rep
+}
+
 // newReport has every list in place, so that none is ever null.
 func newReport(req Request) *box.Report {
 	p := req.Policy
