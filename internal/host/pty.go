@@ -12,6 +12,7 @@ import (
 // OpenPTY makes a pseudo-terminal of the given size. The replica is opened
 // through the master's descriptor (TIOCGPTPEER, ioctl_tty(2)), so that no name
 // under /dev/pts is trusted. Neither end becomes anyone's controlling terminal.
+// Line editing knows UTF-8 (IUTF8, termios(3)); all else is the kernel's default.
 func OpenPTY(size box.WindowSize) (master, replica *os.File, err error) {
 	mfd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -29,12 +30,28 @@ func OpenPTY(size box.WindowSize) (master, replica *os.File, err error) {
 		return fail("open the other side of", errno)
 	}
 	master, replica = os.NewFile(uintptr(mfd), "ptmx"), os.NewFile(rfd, "pts")
-	if err := ResizePTY(master, size); err != nil {
+	err = ResizePTY(master, size)
+	if err == nil {
+		err = setUTF8(int(rfd))
+	}
+	if err != nil {
 		master.Close()
 		replica.Close()
 		return nil, nil, err
 	}
 	return master, replica, nil
+}
+
+func setUTF8(fd int) error {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err == nil {
+		t.Iflag |= unix.IUTF8
+		err = unix.IoctlSetTermios(fd, unix.TCSETS, t)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot set up terminal: %w", err)
+	}
+	return nil
 }
 
 // ResizePTY sets the size that the terminal's programs see.
@@ -52,6 +69,18 @@ func ResizePTY(master *os.File, size box.WindowSize) error {
 	}
 	if err != nil {
 		return fmt.Errorf("cannot resize terminal: %w", err)
+	}
+	return nil
+}
+
+// ControlPTY makes f the controlling terminal of the calling process, which
+// must lead a session without one (TIOCSCTTY, ioctl_tty(2)). From then on the
+// kernel sends it the signals of keys such as Ctrl-C, SIGWINCH when the size
+// changes, and SIGHUP when the other side is closed; that last one also ends
+// the relation.
+func ControlPTY(f *os.File) error {
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.TIOCSCTTY, 0); err != nil {
+		return fmt.Errorf("cannot take terminal: %w", err)
 	}
 	return nil
 }

@@ -81,7 +81,6 @@ type waitReply struct {
 type signalRequest struct {
 	Pid    int32
 	Signal int
-	Group  bool
 }
 
 // limitEvent is an event's body.

@@ -35,7 +35,7 @@ func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Re
 	}
 	pipes.pump()
 	if pipes.master != nil {
-		go r.resize(ctx, pipes, st.Resize, ps.Pid)
+		go pipes.resize(ctx, st.Resize)
 	}
 
 	waited := make(chan error, 1)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"gvisor.dev/gvisor/pkg/log"
@@ -26,6 +27,9 @@ type runner struct {
 	c    *container.Container
 
 	send sync.Mutex
+
+	keys       sync.Once    // see takeTerminal
+	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none
 }
 
 // runnerMain is the whole life of a runner: answer requests until the front
@@ -100,9 +104,6 @@ func (r *runner) handle(req request, files []*os.File) (any, error) {
 		var s signalRequest
 		if err := json.Unmarshal(req.Body, &s); err != nil {
 			return nil, err
-		}
-		if s.Group {
-			return struct{}{}, r.c.SignalProcessGroup(syscall.Signal(s.Signal), s.Pid)
 		}
 		return struct{}{}, r.c.SignalProcess(syscall.Signal(s.Signal), s.Pid)
 	case "pause":

@@ -39,9 +39,17 @@ func (r *runner) exec(body json.RawMessage, files []*os.File) (any, error) {
 	if e.Root {
 		args.KUID, args.KGID = 0, 0
 	}
+	if e.TTY {
+		if err := r.takeTerminal(files[0]); err != nil {
+			return nil, err
+		}
+	}
 	pid, err := r.c.Execute(r.conf, args)
 	if err != nil {
 		return nil, err
+	}
+	if e.TTY {
+		r.onTerminal.Store(pid)
 	}
 	return execStarted{Pid: pid}, nil
 }

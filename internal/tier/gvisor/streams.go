@@ -204,8 +204,9 @@ func (s *streams) close() {
 }
 
 // resize follows the caller's terminal. The guest's kernel reads the size from
-// the host's terminal; the signal that tells the program has to be sent.
-func (r *run) resize(ctx context.Context, s *streams, sizes <-chan box.WindowSize, pid int32) {
+// the host's terminal, and the host's kernel tells of the change; see
+// runner.takeTerminal.
+func (s *streams) resize(ctx context.Context, sizes <-chan box.WindowSize) {
 	for {
 		select {
 		case <-s.ended:
@@ -216,9 +217,7 @@ func (r *run) resize(ctx context.Context, s *streams, sizes <-chan box.WindowSiz
 			if !ok {
 				return
 			}
-			if host.ResizePTY(s.master, ws) == nil {
-				_ = r.b.conn.call(ctx, "signal", signalRequest{Pid: pid, Signal: int(syscall.SIGWINCH), Group: true}, nil)
-			}
+			_ = host.ResizePTY(s.master, ws) // fails only when the terminal is gone
 		}
 	}
 }
