@@ -31,6 +31,7 @@ type gbox struct {
 	spec  box.Spec
 	image string // name, with the digest where it has one
 	dir   string
+	lock  *os.File // held while this process owns the box
 	store *os.File
 	child *host.Child
 	conn  *conn
@@ -74,7 +75,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	defer img.File.Close()
 	b.image, b.path = imageName(img), img.Path
 	uid, gid := t.hostUser(spec.ID)
-	if err := makeOwned(b.dir, uid, gid); err != nil {
+	if b.lock, err = makeRunDir(b.dir, uid, gid); err != nil {
 		return nil, err
 	}
 	if b.store, err = host.OpenUnlinked(t.storeDir()); err != nil {
@@ -241,23 +242,23 @@ const addressSlack = 16 << 30
 // cpus is the number of processors the guest sees: the quota, rounded up.
 func cpus(milli int64) int { return int(math.Ceil(float64(milli) / 1000)) }
 
-// makeOwned makes a folder that only the box's host user can enter.
-func makeOwned(dir string, uid, gid int) error {
+// makeRunDir makes the folder that only the box's host user can enter. It
+// holds the box's name; the lock that comes back says that its front is alive.
+func makeRunDir(dir string, uid, gid int) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make run folder: %w", err)
+		return nil, fmt.Errorf("cannot make run folder: %w", err)
 	}
-	f, err := os.Open(dir)
+	lock, err := host.Lock(dir)
 	if err != nil {
-		return fmt.Errorf("cannot open run folder: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	if uid == os.Getuid() {
-		return nil
+	if uid != os.Getuid() {
+		if err := lock.Chown(uid, gid); err != nil {
+			lock.Close()
+			return nil, fmt.Errorf("cannot give run folder to the box's user: %w", err)
+		}
 	}
-	if err := f.Chown(uid, gid); err != nil {
-		return fmt.Errorf("cannot give run folder to the box's user: %w", err)
-	}
-	return nil
+	return lock, nil
 }
 
 // destroyTimeout bounds the removal of one box from the host.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -37,6 +38,9 @@ func (b *gbox) Destroy(ctx context.Context) error {
 		b.store.Close()
 	}
 	errs = append(errs, removeRunDir(ctx, b.dir))
+	if b.lock != nil {
+		b.lock.Close()
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -59,8 +63,11 @@ func (t *Tier) Recover(_ context.Context, id box.ID, _ []byte) (box.Box, error) 
 	return nil, box.Errorf(box.NotFound, "recover box", "cannot recover box %s: it ended with the process that made it", id)
 }
 
+// sweepAge keeps Sweep from a box that is just being made and not locked yet.
+const sweepAge = 30 * time.Second
+
 // Sweep implements box.Tier: it removes what killed fronts left behind. A run
-// folder is in use while its front, whose lock the folder holds, is alive.
+// folder is in use while its lock is held.
 func (t *Tier) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
 	var gone []box.ID
 	var errs []error
@@ -71,6 +78,10 @@ func (t *Tier) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, err
 	for _, e := range dir {
 		id := box.ID(e.Name())
 		path := filepath.Join(t.runDir(), e.Name())
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < sweepAge {
+			continue
+		}
 		if !id.Valid() || keep(id) || host.Locked(path) {
 			continue
 		}
