@@ -15,7 +15,7 @@ import (
 const BoxUser = 1000
 
 // Spawn describes a child that re-executes this program in namespaces of its
-// own: user, mount, pid, ipc, uts and cgroup. The child is PID 1 of its PID
+// own: user, mount, pid, network, ipc, uts and cgroup. The child is PID 1 of its PID
 // namespace, so that the kernel ends everything below it when it dies, and it
 // dies when the thread that started it does (PR_SET_PDEATHSIG).
 type Spawn struct {
@@ -49,7 +49,7 @@ func (s Spawn) Start() (*Child, error) {
 		ExtraFiles: s.Files,
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
-				unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+				unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
 			UidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostUID, Size: 1}},
 			GidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostGID, Size: 1}},
 			GidMappingsEnableSetgroups: privileged,

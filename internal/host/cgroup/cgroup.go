@@ -72,16 +72,6 @@ func (m *Manager) find(controller string) (*tree, error) {
 	return nil, errors.New("no mounted hierarchy offers the controller")
 }
 
-// v2 returns the tree of version 2, usable or not, or nil.
-func (m *Manager) v2() *tree {
-	for _, t := range m.trees {
-		if t.version == 2 {
-			return t
-		}
-	}
-	return nil
-}
-
 // validName reports whether a group may have this name: 1 to 64 of
 // [A-Za-z0-9_-]. A dot is refused because the kernel's own files have one.
 func validName(name string) bool {

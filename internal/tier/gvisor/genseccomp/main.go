@@ -40,7 +40,7 @@ func main() {
 // anywhere else would end the sentry for signalling itself.
 func asFirst(path string) error {
 	cmd := exec.Command("/proc/self/exe", path)
-	cmd.Env = os.Environ()
+	cmd.Env = []string{}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
