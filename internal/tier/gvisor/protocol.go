@@ -81,6 +81,7 @@ type waitReply struct {
 type signalRequest struct {
 	Pid    int32
 	Signal int
+	Group  bool // the process group that Pid leads, instead of Pid alone
 }
 
 // limitEvent is an event's body.

@@ -31,7 +31,7 @@ func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Re
 	cancel()
 	pipes.closeGuest()
 	if err != nil {
-		return b.startFailed(ctx, cmd, started, err)
+		return r.startFailed(ctx, cmd, started, err)
 	}
 	pipes.pump()
 	if pipes.master != nil {
@@ -42,10 +42,22 @@ func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Re
 	var w waitReply
 	go func() { waited <- b.conn.call(context.WithoutCancel(ctx), "wait", waitRequest{Pid: ps.Pid}, &w) }()
 	res := r.await(ctx, ps.Pid, waited, &w)
-	pipes.drain()
-	res.Limits = r.hits(res)
-	res.Usage = b.usage(time.Since(started))
-	return res, nil
+	if !pipes.drain(ctx) {
+		// What the program wrote was not all delivered before the caller
+		// stopped the run: it did not simply end.
+		res = r.stopped(stopOf(ctx))
+	}
+	return r.finish(res, started), nil
+}
+
+// finish completes a result with the accounts that outlive the program.
+func (r *run) finish(res box.Result, started time.Time) box.Result {
+	if hit, ok := r.b.outOfMemory(); ok {
+		r.add(hit)
+	}
+	res.Limits = r.hits()
+	res.Usage = r.b.usage(time.Since(started))
+	return res
 }
 
 // run is the state of one Run.
@@ -56,64 +68,113 @@ type run struct {
 
 	mu   sync.Mutex
 	seen []box.LimitHit
+	by   string // name of the limit that ended the run; empty if none did
 }
 
 // await waits for the program's end, by itself or by ours. It never returns a
-// cause that nobody observed.
+// cause that nobody observed, and where several things happen at one moment
+// the same one is told every time: a limit that ends the run, then the
+// program's own end, then the caller's wish.
 func (r *run) await(ctx context.Context, pid int32, waited chan error, w *waitReply) box.Result {
 	var stop *box.Stop
 	select {
+	case hit := <-r.limit:
+		stop = stopFor(hit)
 	case err := <-waited:
 		return r.ended(err, w)
-	case hit := <-r.limit:
-		stop = &box.Stop{Cause: causeOf(hit.Limit), Limit: hit.Limit, Source: hit.Source}
 	case <-ctx.Done():
-		if !errors.As(context.Cause(ctx), &stop) {
-			stop = &box.Stop{Cause: box.Canceled}
+		select {
+		case err := <-waited:
+			return r.ended(err, w)
+		default:
+			stop = stopOf(ctx)
 		}
 	}
-	// Ask first, if there is grace; then no more asking. A program that ends
-	// within its grace still ended because of us.
-	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	if stop.Grace > 0 {
-		_ = r.b.conn.call(sctx, "signal", signalRequest{Pid: pid, Signal: int(syscall.SIGTERM)}, nil)
-		t := time.NewTimer(stop.Grace)
+	r.end(context.WithoutCancel(ctx), pid, stop.Grace, waited)
+	return r.stopped(stop)
+}
+
+// end makes the program end, and returns when it has. It asks first, if there
+// is grace, and then no more. A program that ends within its grace still ended
+// because of us.
+func (r *run) end(ctx context.Context, pid int32, grace time.Duration, waited chan error) {
+	if grace > 0 {
+		r.signal(ctx, pid, syscall.SIGTERM)
+		t := time.NewTimer(grace)
 		defer t.Stop()
 		select {
 		case <-waited:
-			return r.stopped(stop)
+			return
 		case <-t.C:
 		}
 	}
-	_ = r.b.conn.call(sctx, "signal", signalRequest{Pid: pid, Signal: int(syscall.SIGKILL)}, nil)
+	r.signal(ctx, pid, syscall.SIGKILL)
+	t := time.NewTimer(callTimeout)
+	defer t.Stop()
 	select {
 	case <-waited:
-	case <-sctx.Done():
+	case <-t.C:
 		r.b.child.Kill() // the guest's kernel does not answer: end it all
 		<-r.b.child.Done()
 	}
-	return r.stopped(stop)
+}
+
+// signal sends to the program and, so that a shell's foreground job hears it
+// too, to its process group. It does not wait for a guest that does not answer.
+func (r *run) signal(ctx context.Context, pid int32, sig syscall.Signal) {
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		_ = r.b.conn.call(ctx, "signal", signalRequest{Pid: pid, Signal: int(sig), Group: true}, nil)
+	}()
+}
+
+// stopOf is why ctx ended.
+func stopOf(ctx context.Context) *box.Stop {
+	var stop *box.Stop
+	if !errors.As(context.Cause(ctx), &stop) {
+		stop = &box.Stop{Cause: box.Canceled}
+	}
+	return stop
+}
+
+func stopFor(hit box.LimitHit) *box.Stop {
+	return &box.Stop{Cause: causeOf(hit.Limit), Limit: hit.Limit, Source: hit.Source}
 }
 
 func (r *run) stopped(s *box.Stop) box.Result {
 	if s.Limit != "" {
 		r.add(box.LimitHit{Limit: s.Limit, Source: s.Source})
+		r.by = s.Limit
 	}
 	return box.Result{Cause: s.Cause}
 }
 
 // ended reads the program's own end. A broken link is judged by the group's
-// counters.
+// counters. What the guest kernel refused came before the program's end on the
+// same link, so a limit that ends the run is known by now.
 func (r *run) ended(err error, w *waitReply) box.Result {
 	if hit, ok := r.b.outOfMemory(); ok {
-		r.add(hit)
-		return box.Result{Cause: box.OutOfMemory}
+		return r.stopped(stopFor(hit))
+	}
+	select {
+	case hit := <-r.limit:
+		return r.stopped(stopFor(hit))
+	default:
 	}
 	if err != nil {
 		return box.Result{Cause: box.Lost}
 	}
 	ws := syscall.WaitStatus(w.Status)
+	if ws.Signaled() && ws.Signal() == syscall.SIGBUS && r.b.storeFull() {
+		// A store into a mapped file is no system call that could be refused:
+		// mmap(2) says SIGBUS.
+		hit := box.LimitHit{Limit: "disk", Source: "size of the writable store"}
+		r.add(hit)
+		if r.b.spec.Limits.OnLimit == box.LimitKill {
+			return r.stopped(stopFor(hit))
+		}
+	}
 	if ws.Signaled() {
 		return box.Result{Cause: box.Signaled, Signal: int(ws.Signal())}
 	}
@@ -130,6 +191,12 @@ func (b *gbox) outOfMemory() (box.LimitHit, bool) {
 		return box.LimitHit{}, false
 	}
 	return box.LimitHit{Limit: "memory", Source: s.OOMKills.Source}, true
+}
+
+// storeFull reports whether the writable layer holds all that it may, to within
+// one allocation of the guest kernel's.
+func (b *gbox) storeFull() bool {
+	return host.Allocated(b.store)+64<<10 > b.spec.Limits.Disk
 }
 
 // onLimit hears from the guest's kernel, through the runner.
@@ -156,8 +223,7 @@ func (r *run) onLimit(e limitEvent) {
 	if r.st.OnLimit != nil {
 		r.st.OnLimit(hit)
 	}
-	kill := r.b.spec.Limits.OnLimit == box.LimitKill && name != "max_open_files"
-	if kill || name == "memory" {
+	if r.b.spec.Limits.OnLimit == box.LimitKill || name == "memory" {
 		select {
 		case r.limit <- hit:
 		default:
@@ -179,11 +245,11 @@ func (r *run) add(h box.LimitHit) bool {
 }
 
 // hits returns what was touched; the one that ended the run is marked.
-func (r *run) hits(res box.Result) []box.LimitHit {
+func (r *run) hits() []box.LimitHit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.seen {
-		r.seen[i].Ended = causeOf(r.seen[i].Limit) == res.Cause
+		r.seen[i].Ended = r.seen[i].Limit == r.by
 	}
 	return r.seen
 }
@@ -225,18 +291,12 @@ func (b *gbox) execRequest(cmd box.Command) execRequest {
 
 // startFailed tells a program that cannot be started (the caller's mistake,
 // or a limit) from a box that is gone.
-func (b *gbox) startFailed(ctx context.Context, cmd box.Command, started time.Time, err error) (box.Result, error) {
-	if hit, ok := b.outOfMemory(); ok {
-		hit.Ended = true
-		return box.Result{Cause: box.OutOfMemory, Limits: []box.LimitHit{hit}, Usage: b.usage(time.Since(started))}, nil
+func (r *run) startFailed(ctx context.Context, cmd box.Command, started time.Time, err error) (box.Result, error) {
+	if hit, ok := r.b.outOfMemory(); ok {
+		return r.finish(r.stopped(stopFor(hit)), started), nil
 	}
 	if ctx.Err() != nil {
-		res := box.Result{Cause: box.Canceled}
-		var stop *box.Stop
-		if errors.As(context.Cause(ctx), &stop) {
-			res.Cause = stop.Cause
-		}
-		return res, nil
+		return r.finish(r.stopped(stopOf(ctx)), started), nil
 	}
 	if errors.Is(err, errRunnerGone) {
 		return box.Result{}, box.Errorf(box.Fault, "run", "cannot run %q: %w", cmd.Argv[0], err)

@@ -26,7 +26,8 @@ type runner struct {
 	conf *config.Config
 	c    *container.Container
 
-	send sync.Mutex
+	send   sync.Mutex
+	limits limitReader
 
 	keys       sync.Once    // see takeTerminal
 	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none
@@ -99,11 +100,15 @@ func (r *runner) handle(req request, files []*os.File) (any, error) {
 			return nil, err
 		}
 		ws, err := r.c.WaitPID(w.Pid)
+		r.limits.tell() // what the program ran into is said before its end
 		return waitReply{Status: uint32(ws)}, err
 	case "signal":
 		var s signalRequest
 		if err := json.Unmarshal(req.Body, &s); err != nil {
 			return nil, err
+		}
+		if s.Group {
+			return struct{}{}, r.c.SignalProcessGroup(syscall.Signal(s.Signal), s.Pid)
 		}
 		return struct{}{}, r.c.SignalProcess(syscall.Signal(s.Signal), s.Pid)
 	case "pause":

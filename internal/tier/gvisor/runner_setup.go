@@ -162,7 +162,9 @@ func (r *runner) create(in inputs, sources []string) error {
 	if err := specutils.FixConfig(conf, spec); err != nil {
 		return fmt.Errorf("cannot apply bundle: %w", err)
 	}
-	limits, err := r.limitPipe()
+	limits, err := r.limits.start(func(k limitKind) {
+		r.event("limit", limitEvent{Kind: string(rune(k)), Source: "guest kernel"})
+	})
 	if err != nil {
 		return err
 	}
@@ -208,28 +210,6 @@ func (r *runner) config() (*config.Config, error) {
 		return nil, fmt.Errorf("cannot configure gVisor: %w", err)
 	}
 	return conf, nil
-}
-
-// limitPipe returns the write end of a pipe whose bytes become limit events.
-func (r *runner) limitPipe() (*os.File, error) {
-	rd, wr, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("cannot make pipe: %w", err)
-	}
-	go func() {
-		defer rd.Close()
-		buf := make([]byte, 16)
-		for {
-			n, err := rd.Read(buf)
-			for _, k := range buf[:n] {
-				r.event("limit", limitEvent{Kind: string(rune(k)), Source: "guest kernel"})
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return wr, nil
 }
 
 func writeJSON(path string, v any) error {

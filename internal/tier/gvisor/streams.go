@@ -22,6 +22,14 @@ const pumpSize = 32 << 10
 // something in the background still holds it.
 const drainTime = 100 * time.Millisecond
 
+// deliverTime is how long a caller's writer may block once the program has
+// ended and the caller wants the run to be over.
+const deliverTime = 2 * time.Second
+
+// pipeSize is the most that a pipe holds unless somebody asks for more, pipe(7);
+// a terminal holds less.
+const pipeSize = 64 << 10
+
 // streams are the ends of a program's standard streams.
 type streams struct {
 	guest  [3]*os.File
@@ -130,15 +138,18 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 			return // end of file, or a terminal whose other side is closed
 		}
 	}
+	// All that the program wrote is in the pipe by now, however long the
+	// writing of it takes.
 	deadline := time.Now().Add(drainTime)
-	for {
+	for taken := 0; ; {
 		n, err := readNow(src, buf)
 		write(n)
+		taken += n
 		switch {
 		case err == nil && n == 0:
 			return
 		case err == nil:
-			if time.Now().After(deadline) {
+			if taken >= pipeSize && time.Now().After(deadline) {
 				return // still written to: a holder in the background
 			}
 		case errors.Is(err, syscall.EAGAIN):
@@ -173,14 +184,32 @@ func readNow(f *os.File, buf []byte) (int, error) {
 	return max(n, 0), rerr
 }
 
-// drain is called when the program has ended; it returns when all its output
-// has been delivered.
-func (s *streams) drain() {
+// drain is called when the program has ended. It returns true when all its
+// output has been delivered, however slow the caller's writer is, and false if
+// ctx ended and the writer did not take the rest soon after.
+func (s *streams) drain(ctx context.Context) bool {
 	if s.in != nil {
 		s.in.Close()
 	}
 	close(s.ended)
-	s.pumps.Wait()
+	done := make(chan struct{})
+	go func() {
+		s.pumps.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(deliverTime)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // closeGuest gives up our copies of the guest's ends, so that a stream ends
