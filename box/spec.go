@@ -76,7 +76,7 @@ type Limits struct {
 	Disk      int64         `json:"disk_bytes"`     // all writable places together
 	Files     int64         `json:"max_files"`      // inodes in all writable places together
 	Output    int64         `json:"max_output"`     // stdout and stderr together, in bytes
-	OnLimit   OnLimit       `json:"on_limit"`       // for Processes, Disk and Files
+	OnLimit   OnLimit       `json:"on_limit"`       // for Processes, OpenFiles, Disk and Files
 }
 
 // Mount shows a host folder or file in the box.

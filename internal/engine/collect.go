@@ -20,6 +20,9 @@ func (r *run) collect(ctx context.Context, b box.Box, spec box.Spec, res box.Res
 	case !ok:
 		r.rep.OutputError = fmt.Sprintf("cannot read files: tier %s does not hand them out", r.rep.Tier)
 		return
+	case res.Cause == box.Canceled:
+		r.rep.OutputError = "cannot read files: the run was canceled"
+		return
 	case res.Cause == box.OutOfMemory || res.Cause == box.Lost:
 		r.rep.OutputError = fmt.Sprintf("cannot read files: the box did not survive (%s)", res.Cause)
 		return

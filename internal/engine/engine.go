@@ -45,6 +45,8 @@ type Request struct {
 const (
 	destroyTimeout = 20 * time.Second
 	hostname       = "sunaba"
+	outputLimit    = "max_output"
+	outputCounter  = "output counter"
 )
 
 // Run runs one request to its end. The report is never nil. The error, which
@@ -84,13 +86,17 @@ func (r *run) phase(s string) {
 	}
 }
 
-func (r *run) do(ctx context.Context) error {
+func (r *run) do(ctx context.Context) (err error) {
 	d, tier, err := r.decide()
 	if err != nil {
 		return err
 	}
 	r.phase("starting the box")
 	b, err := tier.Create(ctx, d.Spec)
+	if err != nil && ctx.Err() != nil {
+		r.rep.Cause = box.Canceled // before anything ran
+		return nil
+	}
 	if err != nil {
 		return r.e.explain(ctx, tier, err)
 	}
@@ -104,12 +110,13 @@ func (r *run) do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	res = r.counted(res)
 	r.result(res)
 	if r.req.Collect || r.req.Out != nil {
 		r.phase("collecting files")
 		r.collect(ctx, b, d.Spec, res)
 	}
-	return destroy(ctx, b)
+	return nil
 }
 
 // decide asks policy, after the mounts' sources were judged as what they are.
@@ -174,7 +181,7 @@ func (r *run) runCommand(ctx context.Context, b box.Box, spec box.Spec) (box.Res
 	defer cancel(nil)
 	r.activity = stream.NewActivity()
 	r.budget = stream.NewBudget(l.Output, func() {
-		cancel(&box.Stop{Cause: box.OutputLimit, Limit: "max_output", Source: "output counter"})
+		cancel(&box.Stop{Cause: box.OutputLimit, Limit: outputLimit, Source: outputCounter})
 	})
 	st := box.Streams{
 		Stdout: r.stream(&r.out, r.req.Stdout, l.Output),

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/base64"
 	"errors"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -30,6 +31,22 @@ func newReport(req Request) *box.Report {
 		Image:     string(p.Spec.Image),
 		Policy:    policy.InForce(p.Spec, p.Trust, req.User),
 	}
+}
+
+// counted adds the verdict of the output counter. It is ours: bytes may be
+// counted after the tier has seen the program's own end, or while another limit
+// was ending it.
+func (r *run) counted(res box.Result) box.Result {
+	known := slices.ContainsFunc(res.Limits, func(h box.LimitHit) bool { return h.Limit == outputLimit })
+	if known || !r.budget.Exceeded() {
+		return res
+	}
+	ends := res.Cause == box.Exited || res.Cause == box.Signaled
+	if ends {
+		res.Cause = box.OutputLimit
+	}
+	res.Limits = append(res.Limits, box.LimitHit{Limit: outputLimit, Source: outputCounter, Ended: ends})
+	return res
 }
 
 func (r *run) result(res box.Result) {
