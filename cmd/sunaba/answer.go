@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/engine"
@@ -16,17 +17,25 @@ import (
 )
 
 // answer tells the caller what became of the run, beside the program's own
-// output: as a document, or in a few lines on standard error.
-func answer(f *runFlags, rep *box.Report) {
-	if f.format == "json" {
-		b, err := json.MarshalIndent(rep, "", "  ")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "sunaba: cannot encode the result:", err)
-			return
-		}
-		fmt.Println(string(b))
-		return
+// output: as a document, or in a few lines on standard error. It returns the
+// exit code.
+func answer(f *runFlags, rep *box.Report) int {
+	if f.format != "json" {
+		answerText(f, rep)
+		return exitCode(rep)
 	}
+	b, err := json.MarshalIndent(rep, "", "  ")
+	if err == nil {
+		_, err = os.Stdout.Write(append(b, '\n'))
+	}
+	if err != nil {
+		say("cannot write the result: " + err.Error())
+		return exitFault
+	}
+	return exitCode(rep)
+}
+
+func answerText(f *runFlags, rep *box.Report) {
 	if rep.Error != nil {
 		say(rep.Error.Message)
 		if rep.Error.Hint != "" {
@@ -41,7 +50,7 @@ func answer(f *runFlags, rep *box.Report) {
 	case box.Signaled:
 		say(fmt.Sprintf("the program was ended by signal %d", *rep.Signal))
 	default:
-		say("the run was ended: " + explain(rep))
+		say("the run was ended: " + explain(f, rep))
 	}
 	for _, h := range rep.LimitsHit {
 		if !h.Ended {
@@ -60,7 +69,7 @@ func answer(f *runFlags, rep *box.Report) {
 	hintAboutFiles(f, rep)
 }
 
-func explain(rep *box.Report) string {
+func explain(f *runFlags, rep *box.Report) string {
 	l := rep.Policy.Limits
 	switch rep.Cause {
 	case box.Deadline:
@@ -76,6 +85,12 @@ func explain(rep *box.Report) string {
 	case box.ProcLimit:
 		return fmt.Sprintf("limit of %d processes", l.Processes)
 	case box.Canceled:
+		switch {
+		case errors.Is(f.unread, syscall.EPIPE):
+			return "nobody reads its output any more"
+		case f.unread != nil:
+			return fmt.Sprintf("its output cannot be written: %v", f.unread)
+		}
 		return "canceled"
 	}
 	return "the box was lost; how the program ended is not known"
@@ -101,15 +116,23 @@ func sayArtifacts(rep *box.Report) {
 			return
 		}
 		if a.Error != "" {
-			say(fmt.Sprintf("not saved: %s: %s", oneLine(a.Path), a.Error))
+			say(fmt.Sprintf("not saved: %s: %s", oneLine(a.Path), oneLine(a.Error)))
 		} else if a.Saved != "" {
 			say(fmt.Sprintf("saved %s (%d bytes)", oneLine(a.Saved), a.Size))
 		}
 	}
 }
 
+// maxName bounds what is shown of one name.
+const maxName = 200
+
 // oneLine shows a name that may hold anything.
-func oneLine(name string) string { return strings.ReplaceAll(name, "\n", `\n`) }
+func oneLine(name string) string {
+	if len(name) > maxName {
+		name = name[:maxName/2] + " ... " + name[len(name)-maxName/2:]
+	}
+	return strings.ReplaceAll(name, "\n", `\n`)
+}
 
 // hintAboutFiles helps with the commonest surprise: files of the caller's
 // folder are not in the box unless they were asked for.
@@ -165,8 +188,7 @@ func say(s string) {
 // failed tells of an error that came before any box, in the asked-for form.
 func failed(f *runFlags, err error) int {
 	rep := engine.Refused(engine.Request{Policy: f.cfg.Request(), User: f.cfg.User}, err)
-	answer(f, rep)
-	return exitCode(rep)
+	return answer(f, rep)
 }
 
 // invalid makes an error the caller's mistake, unless it knows better.

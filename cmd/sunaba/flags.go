@@ -33,6 +33,8 @@ type runFlags struct {
 
 	args    []string
 	command bool // args came after "--"
+
+	unread error // why live output could not be written
 }
 
 // setting is one flag that stands for a configuration key. It is applied after
@@ -48,12 +50,23 @@ type option struct {
 }
 
 func (f *runFlags) options(file *string, settings *[]setting) []option {
-	text := func(p *string) func(string) error { return func(v string) error { *p = v; return nil } }
+	text := func(p *string) func(string) error {
+		return func(v string) error {
+			if v == "" {
+				return errors.New("its value is empty")
+			}
+			*p = v
+			return nil
+		}
+	}
 	on := func(p *bool) func(string) error {
 		return func(v string) error {
 			b, err := strconv.ParseBool(v)
+			if err != nil {
+				return fmt.Errorf("%q is not true or false", v)
+			}
 			*p = b
-			return err
+			return nil
 		}
 	}
 	return []option{
@@ -144,6 +157,12 @@ func flagError(fs *flag.FlagSet, err error) error {
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
 		return fmt.Errorf("cannot use flag %s: its value is missing", dashed(name))
+	}
+	for _, before := range []string{" for flag -", " for -"} {
+		if _, rest, ok := strings.Cut(err.Error(), before); ok {
+			name, why, _ := strings.Cut(rest, ": ")
+			return fmt.Errorf("cannot use %s: %s", dashed(name), why)
+		}
 	}
 	return fmt.Errorf("cannot read the command line: %w", err)
 }

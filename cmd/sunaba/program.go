@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -83,7 +84,11 @@ func codeProgram(f *runFlags, code []byte, what string) (program, error) {
 		run, name = l.run, l.file
 	}
 	if run == nil {
-		return program{}, fmt.Errorf("cannot tell the language of %s: give --lang (%s)", what, languageNames())
+		e := box.Errorf(box.Invalid, "run", "cannot tell the language of %s: give --lang (%s)", what, languageNames())
+		if slices.Contains(f.args, "--lang") {
+			return program{}, e.WithHint("flags come before %s; what follows it belongs to the program", what)
+		}
+		return program{}, e
 	}
 	file := path.Join(f.cfg.Workdir, name)
 	return program{
@@ -99,7 +104,11 @@ func fileProgram(f *runFlags) (program, error) {
 	target := path.Join(f.cfg.Workdir, filepath.Base(name))
 	seed, head, err := fileSeed(name, target)
 	if errors.Is(err, fs.ErrNotExist) {
-		return program{}, fmt.Errorf("cannot find %s; to run a command of the box, write `sunaba run -- %s`", name, strings.Join(f.args, " "))
+		e := box.Errorf(box.Invalid, "run", "cannot find file %s", name)
+		if filepath.Base(name) == name && byExtension(name) == nil {
+			e = e.WithHint("to run a command of the box, write `sunaba run -- %s`", strings.Join(f.args, " "))
+		}
+		return program{}, e
 	}
 	if err != nil {
 		return program{}, err
@@ -228,6 +237,20 @@ func extraSeeds(f *runFlags) ([]box.Seed, error) {
 		seeds = append(seeds, s)
 	}
 	return seeds, nil
+}
+
+// distinct refuses two files of one name: which of them the program would see
+// is nothing to guess about.
+func distinct(seeds []box.Seed) error {
+	seen := map[string]bool{}
+	for _, s := range seeds {
+		if seen[s.Path] {
+			return box.Errorf(box.Invalid, "run", "cannot place %s: two files are to have that name", s.Path).
+				WithHint("give one of them another name with --copy FILE:NAME")
+		}
+		seen[s.Path] = true
+	}
+	return nil
 }
 
 func absolute(p string) (string, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -27,14 +28,14 @@ func runCommand(args []string) int {
 	if err != nil {
 		return failed(f, invalid(err))
 	}
+	signal.Ignore(syscall.SIGPIPE) // writing says so; the box has to be cleared first
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	rep, err := run(ctx, f)
 	if rep == nil {
 		return failed(f, err)
 	}
-	answer(f, rep)
-	return exitCode(rep)
+	return answer(f, rep)
 }
 
 // run builds the request and runs it. A nil report means that it never came to
@@ -48,6 +49,10 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	if err != nil {
 		return nil, invalid(err)
 	}
+	seeds := append(prog.seeds, extra...)
+	if err := distinct(seeds); err != nil {
+		return nil, err
+	}
 	req := engine.Request{
 		Policy:  f.cfg.Request(),
 		User:    f.cfg.User,
@@ -58,7 +63,7 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	req.Policy.TierFlag = box.TierName(f.tier)
 	req.Policy.AllowWeaker, req.Policy.MustNotBeWeak = f.allowWeaker, f.strict
 	req.Policy.Spec.Tenant, req.Policy.Spec.Principal = "local", "cli"
-	req.Policy.Spec.Seeds = append(prog.seeds, extra...)
+	req.Policy.Spec.Seeds = seeds
 	if f.out != "" {
 		if req.Out, err = openOut(f.out); err != nil {
 			return nil, invalid(err)
@@ -86,26 +91,59 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 		return session(ctx, e, req, progress)
 	}
 	if !prog.eatsStdin {
+		// Reading from a terminal in the background ends input; it does not
+		// stop this process, which keeps the clock.
+		signal.Ignore(syscall.SIGTTIN)
 		req.Stdin = os.Stdin
 	}
-	if f.format == "text" {
-		out, done := shown(os.Stdout, progress)
-		errs, doneErr := shown(os.Stderr, progress)
-		req.Stdout, req.Stderr = out, errs
-		defer done()
-		defer doneErr()
+	if f.format == "json" {
+		return e.Run(ctx, req)
 	}
-	return e.Run(ctx, req)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var out, errs shown
+	req.Stdout, req.Stderr = out.to(os.Stdout, progress, cancel), errs.to(os.Stderr, progress, cancel)
+	rep, err := e.Run(ctx, req)
+	out.close()
+	errs.close()
+	if rep.Cause == box.Canceled {
+		f.unread = cmp.Or(out.failed, errs.failed)
+	}
+	return rep, err
 }
 
-// shown is where live output goes: cleaned if a terminal would act on it, the
-// bytes themselves otherwise.
-func shown(f *os.File, p *terminal.Progress) (w io.Writer, done func()) {
-	if !terminal.IsTerminal(f) {
-		return f, func() {}
+// shown is one stream of live output: cleaned if a terminal would act on it,
+// the bytes themselves otherwise. When it cannot be written any more, the run
+// has no purpose and is ended.
+type shown struct {
+	w      io.Writer
+	clean  *stream.Cleaner
+	end    context.CancelCauseFunc
+	failed error
+}
+
+func (s *shown) to(f *os.File, p *terminal.Progress, end context.CancelCauseFunc) io.Writer {
+	s.w, s.end = f, end
+	if terminal.IsTerminal(f) {
+		s.clean = stream.NewCleaner(p.Writer(f))
+		s.w = s.clean
 	}
-	c := stream.NewCleaner(p.Writer(f))
-	return c, func() { _ = c.Close() }
+	return s
+}
+
+func (s *shown) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if err != nil && s.failed == nil {
+		s.failed = err
+		s.end(&box.Stop{Cause: box.Canceled})
+	}
+	return n, err
+}
+
+func (s *shown) close() {
+	if s.clean != nil {
+		_ = s.clean.Close() // a terminal that is gone
+	}
 }
 
 // environment is all that the program sees. PATH comes from the image.

@@ -38,8 +38,11 @@ type Request struct {
 	Capture bool        // keep output for the report, up to the output limit
 	Collect bool        // list and read what the program left in its working folder
 	Out     *hostfs.Dir // where to save artifacts; nil = nowhere; implies Collect
-	Phase   func(string)
+	Phase   func(string) // told what is being done, in a word or two; nil = nobody
 }
+
+// PhaseRunning is the phase in which the program has its streams.
+const PhaseRunning = "running"
 
 // Report outcomes beside the document itself.
 const (
@@ -105,7 +108,7 @@ func (r *run) do(ctx context.Context) (err error) {
 	if n, ok := b.(interface{ Image() string }); ok {
 		r.rep.Image = n.Image()
 	}
-	r.phase("running")
+	r.phase(PhaseRunning)
 	res, err := r.runCommand(ctx, b, d.Spec)
 	if err != nil {
 		return err
