@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,12 +23,8 @@ func answer(f *runFlags, rep *box.Report) int {
 		answerText(f, rep)
 		return exitCode(rep)
 	}
-	b, err := json.MarshalIndent(rep, "", "  ")
-	if err == nil {
-		_, err = os.Stdout.Write(append(b, '\n'))
-	}
-	if err != nil {
-		say("cannot write the result: " + err.Error())
+	if err := engine.WriteReport(os.Stdout, rep); err != nil {
+		say(err.Error())
 		return exitFault
 	}
 	return exitCode(rep)

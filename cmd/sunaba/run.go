@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -29,9 +30,16 @@ func runCommand(args []string) int {
 		return failed(f, invalid(err))
 	}
 	signal.Ignore(syscall.SIGPIPE) // writing says so; the box has to be cleared first
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// The first signal ends the box in order. A second one ends this process at
+	// once, as does any that comes when the box is gone and only the answer has
+	// to be written: the kernel then ends the box, and its janitor clears up.
+	// What nohup(1) made us ignore stays ignored.
+	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
+	ctx, cancel := signal.NotifyContext(context.Background(), signals...)
 	defer cancel()
+	context.AfterFunc(ctx, cancel)
 	rep, err := run(ctx, f)
+	cancel()
 	if rep == nil {
 		return failed(f, err)
 	}
