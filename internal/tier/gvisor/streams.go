@@ -27,8 +27,13 @@ const drainTime = 100 * time.Millisecond
 const deliverTime = 2 * time.Second
 
 // pipeSize is the most that a pipe holds unless somebody asks for more, pipe(7);
-// a terminal holds less.
-const pipeSize = 64 << 10
+// a terminal holds less. drainBytes is how much a stream may still deliver after
+// the program's end: the contents of a few pipes, as of a pipeline that
+// finishes, but not all that a process in the background has to say.
+const (
+	pipeSize   = 64 << 10
+	drainBytes = 4 * pipeSize
+)
 
 // streams are the ends of a program's standard streams.
 type streams struct {
@@ -149,7 +154,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 		case err == nil && n == 0:
 			return
 		case err == nil:
-			if taken >= pipeSize && time.Now().After(deadline) {
+			if taken >= drainBytes || taken >= pipeSize && time.Now().After(deadline) {
 				return // still written to: a holder in the background
 			}
 		case errors.Is(err, syscall.EAGAIN):
