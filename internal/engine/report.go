@@ -90,11 +90,25 @@ func (c captured) text() (raw, b64 *string, clean string, total int64, truncated
 	if utf8.Valid(kept) {
 		s := string(kept)
 		raw = &s
+		if plain(s) {
+			return raw, nil, s, total, truncated
+		}
 	} else {
 		s := base64.StdEncoding.EncodeToString(kept)
 		b64 = &s
 	}
 	return raw, b64, stream.Clean(kept), total, truncated
+}
+
+// plain reports whether s is ASCII text that cleaning leaves as it is. Most
+// output is, and then both forms can be one string.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c != '\n' && c != '\t' && (c < ' ' || c > '~') {
+			return false
+		}
+	}
+	return true
 }
 
 func errorJSON(err error) *box.ErrorJSON {
