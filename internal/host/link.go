@@ -56,6 +56,10 @@ func NewLink(f *os.File) (*Link, error) {
 	return &Link{conn: uc}, nil
 }
 
+// File returns a duplicate of the link's descriptor, for a program that takes
+// this one's place.
+func (l *Link) File() (*os.File, error) { return l.conn.File() }
+
 // Close ends the link; the peer's Receive returns io.EOF.
 func (l *Link) Close() error { return l.conn.Close() }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"gvisor.dev/gvisor/runsc/config"
+
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/files"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -23,6 +25,9 @@ const (
 	pidsOverhead   = 1024
 	pidsPerTask    = 4 // host threads that one guest task may cost
 )
+
+// weakCgo is said of a box whose gofer could not be stripped; see goferHook.
+const weakCgo = "gofer: this binary was built with cgo, so the file server keeps capabilities in its own user namespace; build with CGO_ENABLED=0"
 
 // gbox implements box.Box.
 type gbox struct {
@@ -88,6 +93,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	if err := b.limit(); err != nil {
 		return nil, err
+	}
+	if config.CgoEnabled && len(set.Mounts) > 0 {
+		b.weak = append(b.weak, weakCgo)
 	}
 	if t.cfg.Janitor {
 		if b.guard, err = startJanitor(t.cfg.State, spec.ID); err != nil {

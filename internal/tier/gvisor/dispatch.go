@@ -9,6 +9,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
 )
@@ -31,13 +32,19 @@ func Dispatch(args []string) bool {
 	}
 	switch args[0] {
 	case argvRunner:
-		os.Exit(runnerMain())
+		os.Exit(runnerMain(args))
 	case argvJanitor:
 		os.Exit(janitorMain(args))
 	case agentName:
 		os.Exit(agent.Main(args))
 	case argvSandbox:
 		scrubEnvironment(args)
+		if config.CgoEnabled {
+			// For the second execution: the C library would register restartable
+			// sequences (rseq(2)), which the memory of systrap's stubs does not
+			// survive.
+			os.Setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0:glibc.malloc.arena_max=1")
+		}
 		installSeccomp()
 		os.Args = takePassedFiles(args)
 		runsc(&bootCommand{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,16 +35,28 @@ type runner struct {
 }
 
 // runnerMain is the whole life of a runner: answer requests until the front
-// goes away.
-func runnerMain() int {
+// goes away. With an argument it goes on where an earlier image of this process
+// stopped; see dropByExec.
+func runnerMain(args []string) int {
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
-	link, err := host.NewLink(os.NewFile(3, "link"))
-	if err != nil {
-		return 1
+	var r *runner
+	if len(args) == 2 {
+		fd, err := strconv.Atoi(args[1])
+		if err != nil {
+			return 1
+		}
+		if r, err = resume(os.NewFile(uintptr(fd), "resume")); err != nil {
+			return 1
+		}
+	} else {
+		link, err := host.NewLink(os.NewFile(3, "link"))
+		if err != nil {
+			return 1
+		}
+		r = &runner{link: link}
 	}
-	r := &runner{link: link}
 	for {
-		body, files, err := link.Receive()
+		body, files, err := r.link.Receive()
 		if err != nil {
 			return 0 // the front is gone, and with this process goes the box
 		}
@@ -52,7 +65,7 @@ func runnerMain() int {
 			return 1
 		}
 		if req.Op == "setup" {
-			r.answer(req.Seq, func() (any, error) { return r.setup(req.Body, files) })
+			r.answer(req.Seq, func() (any, error) { return r.setup(req.Seq, req.Body, files) })
 			continue
 		}
 		go r.answer(req.Seq, func() (any, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // setup builds the box: mounts, then no more rights, then gVisor.
-func (r *runner) setup(body json.RawMessage, files []*os.File) (any, error) {
+func (r *runner) setup(seq int, body json.RawMessage, files []*os.File) (any, error) {
 	if err := json.Unmarshal(body, &r.set); err != nil {
 		return nil, err
 	}
@@ -29,13 +29,13 @@ func (r *runner) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.CgoEnabled {
+		return nil, r.dropByExec(seq, in, sources)
+	}
 	if err := host.DropAll(); err != nil {
 		return nil, err
 	}
-	if err := r.create(in, sources); err != nil {
-		return nil, err
-	}
-	return ready{SandboxPid: r.c.SandboxPid(), GoferPid: int(r.c.GoferPid.Load())}, nil
+	return r.create(in, sources)
 }
 
 // inputs are the descriptors that came with setup.
@@ -136,37 +136,37 @@ func makePoint(path string, dir bool) error {
 
 // create writes the bundle and starts the sandbox, paused before its first
 // process runs; then lets init run.
-func (r *runner) create(in inputs, sources []string) error {
+func (r *runner) create(in inputs, sources []string) (any, error) {
 	bundle := filepath.Join(r.set.Dir, "bundle")
 	if err := os.Mkdir(bundle, 0o700); err != nil {
-		return fmt.Errorf("cannot make bundle: %w", err)
+		return nil, fmt.Errorf("cannot make bundle: %w", err)
 	}
 	if err := os.Mkdir(filepath.Join(bundle, "empty"), 0o700); err != nil {
-		return fmt.Errorf("cannot make bundle: %w", err)
+		return nil, fmt.Errorf("cannot make bundle: %w", err)
 	}
 	spec := r.ociSpec(in, sources, filepath.Join(bundle, "empty"))
 	if err := writeJSON(filepath.Join(bundle, "config.json"), spec); err != nil {
-		return err
+		return nil, err
 	}
 	if err := writeJSON(filepath.Join(bundle, bootNumbersFile), r.set.Numbers); err != nil {
-		return err
+		return nil, err
 	}
 	conf, err := r.config()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	spec, err = specutils.ReadSpec(bundle, conf)
 	if err != nil {
-		return fmt.Errorf("cannot read back bundle: %w", err)
+		return nil, fmt.Errorf("cannot read back bundle: %w", err)
 	}
 	if err := specutils.FixConfig(conf, spec); err != nil {
-		return fmt.Errorf("cannot apply bundle: %w", err)
+		return nil, fmt.Errorf("cannot apply bundle: %w", err)
 	}
 	limits, err := r.limits.start(func(k limitKind) {
 		r.event("limit", limitEvent{Kind: string(rune(k)), Source: "guest kernel"})
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer limits.Close()
 	c, err := container.New(conf, container.Args{
@@ -174,16 +174,18 @@ func (r *runner) create(in inputs, sources []string) error {
 		PassFiles: map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits},
 	})
 	if err != nil {
-		return fmt.Errorf("cannot create sandbox: %w", err)
+		return nil, fmt.Errorf("cannot create sandbox: %w", err)
 	}
 	if err := c.Start(conf); err != nil {
-		return fmt.Errorf("cannot start sandbox: %w", err)
+		return nil, fmt.Errorf("cannot start sandbox: %w", err)
 	}
 	r.c, r.conf = c, conf
 	if r.set.Watchdog > 0 {
-		return r.watch(r.set.Watchdog)
+		if err := r.watch(r.set.Watchdog); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	return ready{SandboxPid: c.SandboxPid(), GoferPid: int(c.GoferPid.Load())}, nil
 }
 
 func (r *runner) config() (*config.Config, error) {

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// DropAllByExec does what [DropAll] does, for a program built with cgo, whose
+// threads the Go runtime does not all know: one thread drops its rights and
+// executes this program again, and all threads of the new image have what that
+// one had left. The files keep their descriptor numbers. It returns only on
+// failure.
+func DropAllByExec(args []string, files ...*os.File) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot clear ambient capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot set no_new_privs: %w", err)
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&hdr, &none[0]); err != nil {
+		return fmt.Errorf("cannot drop capabilities: %w", err)
+	}
+	for _, f := range files {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("cannot keep descriptor: %w", err)
+		}
+	}
+	return fmt.Errorf("cannot execute %s again: %w", SelfExe, unix.Exec(SelfExe, args, []string{}))
+}
+
+// Memory returns a file in memory with the given content, at offset 0.
+func Memory(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.WriteAt(content, 0); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot write file in memory: %w", err)
+	}
+	return f, nil
+}
