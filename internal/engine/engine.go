@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -105,6 +106,10 @@ func (r *run) do(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, destroy(ctx, b)) }()
 	r.rep.Weak = append(r.rep.Weak, b.Weak()...)
+	if r.req.Policy.MustNotBeWeak && len(r.rep.Weak) > 0 {
+		return box.Errorf(box.Denied, "run", "cannot run: this host cannot enforce everything: %s", strings.Join(r.rep.Weak, "; ")).
+			WithHint("run `sunaba doctor` to see what this host lacks, or allow what is weak by leaving out --strict")
+	}
 	if n, ok := b.(interface{ Image() string }); ok {
 		r.rep.Image = n.Image()
 	}
