@@ -36,9 +36,9 @@ type Request struct {
 	Stdout, Stderr io.Writer // live copies; nil = none
 	Resize         <-chan box.WindowSize
 
-	Capture bool        // keep output for the report, up to the output limit
-	Collect bool        // list and read what the program left in its working folder
-	Out     *hostfs.Dir // where to save artifacts; nil = nowhere; implies Collect
+	Capture bool         // keep output for the report, up to the output limit
+	Collect bool         // list and read what the program left in its working folder
+	Out     *hostfs.Dir  // where to save artifacts; nil = nowhere; implies Collect
 	Phase   func(string) // told what is being done, in a word or two; nil = nobody
 }
 
