@@ -3,7 +3,6 @@ module github.com/sunaba-dev/sunaba
 go 1.26.3
 
 require (
-	github.com/creack/pty v1.1.24
 	github.com/google/subcommands v1.0.2-0.20190508160503-636abe8753b8
 	github.com/opencontainers/runtime-spec v1.2.1
 	github.com/rogpeppe/go-internal v1.16.0
@@ -19,6 +18,7 @@ require (
 	github.com/cenkalti/backoff v2.2.1+incompatible // indirect
 	github.com/cilium/ebpf v0.16.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.6.0 // indirect
+	github.com/creack/pty v1.1.24 // indirect
 	github.com/godbus/dbus/v5 v5.1.0 // indirect
 	github.com/gofrs/flock v0.8.0 // indirect
 	github.com/google/btree v1.1.2 // indirect

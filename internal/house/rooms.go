@@ -41,7 +41,7 @@ func rooms() []room {
 			why: "configuration is a value in policy's terms, and only this room reads YAML"},
 		{dir: "internal/host/...", own: []string{"box", "internal/host/..."}, ext: []string{unixCalls},
 			why: "the only room with unix calls; it knows no tier"},
-		{dir: "internal/terminal", own: []string{"box", "internal/stream"}, ext: []string{"golang.org/x/term", "github.com/creack/pty"},
+		{dir: "internal/terminal", own: []string{"box", "internal/stream"}, ext: []string{"golang.org/x/term"},
 			why: "the caller's terminal is no part of a box"},
 		{dir: "internal/files", own: []string{"box", "internal/host/...", "internal/agent"},
 			why: "names are resolved by descriptor, with host's openat2; of agent it needs the words of its archives, and nothing higher"},
@@ -51,7 +51,7 @@ func rooms() []room {
 			why: "root file systems know nothing of who will run in them"},
 		{dir: "internal/agent/embedded",
 			why: "it is a file and knows nothing of what is in it"},
-		{dir: "internal/agent", own: []string{"box", "internal/stream"}, ext: []string{unixCalls, "github.com/creack/pty"},
+		{dir: "internal/agent", own: []string{"box", "internal/stream"}, ext: []string{unixCalls},
 			why: "it runs inside a box and must stay small"},
 		{dir: "internal/tier/tiertest", own: []string{"box", "internal/host/...", "internal/files"},
 			why: "one suite judges all tiers through box.Tier, so it may know none of them"},
@@ -91,7 +91,6 @@ func testOnly() []string {
 		"pgregory.net/rapid/...",                       // property tests
 		"github.com/rogpeppe/go-internal/...",          // testscript: what a person types
 		"golang.org/x/tools/txtar/...",
-		"github.com/creack/pty", // a terminal to type at
 	}
 }
 

@@ -4,7 +4,7 @@
 //
 // Two terminals meet in an interactive run. The caller's own one is put into
 // raw mode ([MakeRaw]), so that each key, Ctrl-C included, goes to the box
-// unprocessed. The box gets a fresh pseudo-terminal ([OpenPTY]), whose replica
+// unprocessed. The box gets a fresh pseudo-terminal (package host makes it), whose replica
 // is the program's and whose master is ours: there the usual line discipline
 // echoes, edits lines and turns Ctrl-C into a signal. The caller's terminal
 // itself is never given to a box, because whoever can open it can type into

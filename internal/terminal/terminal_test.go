@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 func openPTY(t *testing.T, size box.WindowSize) (master, replica *os.File) {
@@ -18,7 +19,7 @@ func openPTY(t *testing.T, size box.WindowSize) (master, replica *os.File) {
 	if _, err := os.Stat("/dev/ptmx"); err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
-	master, replica, err := OpenPTY(size)
+	master, replica, err := host.OpenPTY(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestOutputEndsWithTheLastReplica(t *testing.T) {
 	master, replica := openPTY(t, box.WindowSize{Rows: 24, Cols: 80})
 	io.WriteString(replica, "last words")
 	replica.Close()
-	got, err := io.ReadAll(Output(master))
+	got, err := io.ReadAll(output{master})
 	if string(got) != "last words" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -127,7 +128,7 @@ func TestOutputEndsWithTheLastReplica(t *testing.T) {
 func TestCloseEndsABlockedRead(t *testing.T) {
 	master, _ := openPTY(t, box.WindowSize{Rows: 24, Cols: 80})
 	// Both calls look at the descriptor, which must not make reads block.
-	if err := Resize(master, box.WindowSize{Rows: 1, Cols: 1}); err != nil {
+	if err := host.ResizePTY(master, box.WindowSize{Rows: 1, Cols: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Size(master); err != nil {
@@ -135,7 +136,7 @@ func TestCloseEndsABlockedRead(t *testing.T) {
 	}
 	read := make(chan error)
 	go func() {
-		_, err := Output(master).Read(make([]byte, 1))
+		_, err := output{master}.Read(make([]byte, 1))
 		read <- err
 	}()
 	// A deadline on the file works only if reads can be interrupted.
@@ -161,7 +162,7 @@ func TestTerminalsAreClosedOnExec(t *testing.T) {
 func TestResizeIsSeenByTheProgram(t *testing.T) {
 	master, replica := openPTY(t, box.WindowSize{Rows: 24, Cols: 80})
 	for _, want := range []box.WindowSize{{Rows: 24, Cols: 80}, {Rows: 50, Cols: 132}, {Rows: 65535, Cols: 65535}, {}} {
-		if err := Resize(master, want); err != nil {
+		if err := host.ResizePTY(master, want); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := Size(replica); got != want || err != nil {
@@ -170,7 +171,7 @@ func TestResizeIsSeenByTheProgram(t *testing.T) {
 	}
 	r, _, _ := os.Pipe()
 	defer r.Close()
-	if err := Resize(r, box.WindowSize{}); !errors.Is(err, syscall.ENOTTY) {
+	if err := host.ResizePTY(r, box.WindowSize{}); !errors.Is(err, syscall.ENOTTY) {
 		t.Errorf("resized a pipe: %v", err)
 	}
 }
@@ -183,7 +184,7 @@ func TestWatchSizeSendsTheLatest(t *testing.T) {
 	}
 	want := box.WindowSize{Rows: 10, Cols: 20}
 	for rows := range uint16(10) {
-		Resize(master, box.WindowSize{Rows: rows + 1, Cols: 20})
+		host.ResizePTY(master, box.WindowSize{Rows: rows + 1, Cols: 20})
 	}
 	// The kernel signals the terminal's own session; this test is not in it.
 	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
@@ -223,8 +224,20 @@ func TestBigOutputArrivesWhole(t *testing.T) {
 		replica.Write(want)
 		replica.Close()
 	}()
-	got, err := io.ReadAll(Output(master))
+	got, err := io.ReadAll(output{master})
 	if !bytes.Equal(got, want) || err != nil {
 		t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
 	}
+}
+
+// output reads what programs write to a terminal; it ends when the last replica
+// is closed, which Linux reports as EIO, or when the master is.
+type output struct{ master *os.File }
+
+func (o output) Read(p []byte) (int, error) {
+	n, err := o.master.Read(p)
+	if errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrClosed) {
+		err = io.EOF
+	}
+	return n, err
 }

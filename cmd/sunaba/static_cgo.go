@@ -1,6 +1,6 @@
 //go:build cgo
 
-package host
+package main
 
 // A plain `go build` on a machine with a C compiler uses cgo, and would make a
 // dynamic binary. The sentry re-executes itself in an empty root, where there
