@@ -80,6 +80,11 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	defer img.File.Close()
 	b.image, b.path = imageName(img), img.Path
 	uid, gid := t.hostUser(spec.ID)
+	if t.cfg.Janitor { // before the first thing with a name
+		if b.guard, err = startJanitor(t.cfg.State, spec.ID); err != nil {
+			return nil, err
+		}
+	}
 	if b.lock, err = makeRunDir(b.dir, uid, gid); err != nil {
 		return nil, err
 	}
@@ -96,11 +101,6 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	if config.CgoEnabled && len(set.Mounts) > 0 {
 		b.weak = append(b.weak, weakCgo)
-	}
-	if t.cfg.Janitor {
-		if b.guard, err = startJanitor(t.cfg.State, spec.ID); err != nil {
-			return nil, err
-		}
 	}
 	if err := b.start(uid, gid); err != nil {
 		return nil, err

@@ -78,8 +78,13 @@ func janitorMain(args []string) int {
 	if m, err := cgroup.Detect("/sys/fs/cgroup", "/proc/self/mountinfo", "/proc/self/cgroup"); err == nil {
 		t.cfg.Groups = m
 	}
-	if err := t.removeNamed(ctx, task.ID); err != nil {
-		return 1
+	// The runner may still be dying, and writing into its folder until then.
+	for t.removeNamed(ctx, task.ID) != nil {
+		select {
+		case <-ctx.Done():
+			return 1
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 	return 0
 }
