@@ -128,6 +128,8 @@ func State(t testing.TB, u User) string {
 	got, raced := states.LoadOrStore(u, d)
 	if raced {
 		os.RemoveAll(d)
+	} else {
+		made.watch(t, u, d)
 	}
 	return got.(string)
 }
