@@ -18,53 +18,57 @@ func NothingLeft(t testing.TB) {
 	t.Helper()
 	before := traces(t)
 	t.Cleanup(func() {
-		var extra []string
-		// What was killed may take the kernel a moment to take down.
-		for deadline := time.Now().Add(5 * time.Second); ; {
-			extra = nil
-			for _, s := range traces(t) {
-				if !slices.Contains(before, s) {
-					extra = append(extra, s)
-				}
-			}
-			if len(extra) == 0 || time.Now().After(deadline) {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		for _, s := range extra {
+		for _, s := range leftover(t, before) {
 			t.Errorf("left behind: %s", s)
 		}
 	})
 }
 
-// traces lists everything on this host that belongs to the tested binary.
+// leftover returns what is there that was not there before. What was killed may
+// take the kernel a moment to take down, and a janitor a moment to clear.
+func leftover(t testing.TB, before []string) []string {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		extra := slices.DeleteFunc(traces(t), func(s string) bool { return slices.Contains(before, s) })
+		if len(extra) == 0 || time.Now().After(deadline) {
+			return extra
+		}
+	}
+}
+
+// traces lists everything on this host that belongs to the tested binary and to
+// the boxes that it made in this test process.
 func traces(t testing.TB) []string {
 	t.Helper()
-	var all []string
-	all = append(all, processes(t)...)
-	all = append(all, groups()...)
+	all := processes(t)
+	ids := made.all()
+	for _, id := range ids {
+		all = append(all, groups(id)...)
+	}
+	ours := slices.Clone(ids)
 	states.Range(func(_, d any) bool {
+		ours = append(ours, d.(string))
 		for _, sub := range []string{"run", "store"} {
 			entries, _ := os.ReadDir(filepath.Join(d.(string), sub))
 			for _, e := range entries {
 				all = append(all, "file "+filepath.Join(d.(string), sub, e.Name()))
 			}
 		}
-		for _, table := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
-			b, _ := os.ReadFile(table)
-			for line := range strings.Lines(string(b)) {
-				if strings.Contains(line, d.(string)) {
-					all = append(all, table+": "+strings.TrimSpace(line))
-				}
-			}
-		}
 		return true
 	})
+	// gVisor names its control socket after the box.
+	for _, table := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
+		b, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(b)) {
+			if slices.ContainsFunc(ours, func(s string) bool { return strings.Contains(line, s) }) {
+				all = append(all, table+": "+strings.TrimSpace(line))
+			}
+		}
+	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, l := range loops {
 		b, _ := os.ReadFile(l)
-		if strings.Contains(string(b), "sunaba") {
+		if slices.ContainsFunc(ours, func(s string) bool { return strings.Contains(string(b), s) }) {
 			all = append(all, "loop device "+l)
 		}
 	}
@@ -101,13 +105,13 @@ func sameFile(a, b os.FileInfo) bool {
 	return ok1 && ok2 && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// groups lists control groups named sunaba/*, in every hierarchy.
-func groups() []string {
+// groups lists the control groups of a box, in every hierarchy.
+func groups(id string) []string {
 	var all []string
-	for _, pattern := range []string{"/sys/fs/cgroup/*/sunaba/*/cgroup.procs", "/sys/fs/cgroup/sunaba/*/cgroup.procs"} {
-		m, _ := filepath.Glob(pattern)
+	for _, pattern := range []string{"/sys/fs/cgroup/*/sunaba/", "/sys/fs/cgroup/sunaba/"} {
+		m, _ := filepath.Glob(pattern + id)
 		for _, p := range m {
-			all = append(all, "group "+filepath.Dir(p))
+			all = append(all, "group "+p)
 		}
 	}
 	return all
