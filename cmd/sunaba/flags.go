@@ -34,7 +34,9 @@ type runFlags struct {
 	args    []string
 	command bool // args came after "--"
 
-	unread error // why live output could not be written
+	// How live output ended.
+	unread  error // why it could not be written
+	midLine bool  // standard error is in the middle of a line
 }
 
 // setting is one flag that stands for a configuration key. It is applied after

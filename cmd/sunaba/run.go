@@ -80,8 +80,7 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	}
 	state, err := stateDir(f.state)
 	if err != nil {
-		return nil, box.Errorf(box.Unusable, "run", "cannot use state folder: %w", err).
-			WithHint("name a folder of your own with --state or SUNABA_STATE")
+		return nil, err
 	}
 	progress := terminal.NewProgress(os.Stderr)
 	defer progress.Stop()
@@ -96,7 +95,7 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 		return nil, err
 	}
 	if f.tty || interactive(f) {
-		return session(ctx, e, req, progress)
+		return session(ctx, e, req, progress, f)
 	}
 	if !prog.eatsStdin {
 		// Reading from a terminal in the background ends input; it does not
@@ -117,6 +116,7 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	if rep.Cause == box.Canceled {
 		f.unread = cmp.Or(out.failed, errs.failed)
 	}
+	f.midLine = errs.line.open || out.line.open && out.clean != nil && errs.clean != nil
 	return rep, err
 }
 
@@ -128,6 +128,7 @@ type shown struct {
 	clean  *stream.Cleaner
 	end    context.CancelCauseFunc
 	failed error
+	line   line
 }
 
 func (s *shown) to(f *os.File, p *terminal.Progress, end context.CancelCauseFunc) io.Writer {
@@ -140,12 +141,22 @@ func (s *shown) to(f *os.File, p *terminal.Progress, end context.CancelCauseFunc
 }
 
 func (s *shown) Write(p []byte) (int, error) {
+	s.line.note(p)
 	n, err := s.w.Write(p)
 	if err != nil && s.failed == nil {
 		s.failed = err
 		s.end(&box.Stop{Cause: box.Canceled})
 	}
 	return n, err
+}
+
+// line knows whether the last line of a stream is still without an end.
+type line struct{ open bool }
+
+func (l *line) note(p []byte) {
+	if len(p) > 0 {
+		l.open = p[len(p)-1] != '\n'
+	}
 }
 
 func (s *shown) close() {

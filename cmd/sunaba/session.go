@@ -24,7 +24,7 @@ func interactive(f *runFlags) bool {
 // is raw while it runs: every key, Ctrl-C included, goes to the program. A
 // second Ctrl-C within two seconds ends the box, whatever the program makes of
 // it.
-func session(ctx context.Context, e *engine.Engine, req engine.Request, progress *terminal.Progress) (*box.Report, error) {
+func session(ctx context.Context, e *engine.Engine, req engine.Request, progress *terminal.Progress, rf *runFlags) (*box.Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	size := box.WindowSize{Rows: 24, Cols: 80}
@@ -43,7 +43,9 @@ func session(ctx context.Context, e *engine.Engine, req engine.Request, progress
 		f := stream.NewInteractive(progress.Writer(os.Stdout))
 		f.Bell = true
 		defer f.Close()
-		req.Stdout = f
+		w := &watched{w: f}
+		defer func() { rf.midLine = w.open }()
+		req.Stdout = w
 	default:
 		req.Stdout = os.Stdout
 	}
@@ -69,6 +71,17 @@ func session(ctx context.Context, e *engine.Engine, req engine.Request, progress
 		restore = raw
 	}
 	return e.Run(ctx, req)
+}
+
+// watched is a writer that knows where its last line ends.
+type watched struct {
+	line
+	w io.Writer
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.note(p)
+	return w.w.Write(p)
 }
 
 func firstTerminal(files ...*os.File) *os.File {

@@ -40,10 +40,38 @@ func stateDir(flag string) (string, error) {
 		dir = filepath.Join(os.TempDir(), "sunaba-"+strconv.Itoa(os.Getuid()))
 	}
 	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("cannot find state folder: %w", err)
+	if err == nil {
+		err = host.OwnDir(dir)
 	}
-	return dir, host.OwnDir(dir)
+	if err == nil && host.IsRoot() {
+		err = passable(dir)
+	}
+	if err != nil {
+		kind := box.Unusable
+		if flag != "" {
+			kind = box.Invalid
+		}
+		return "", box.Errorf(kind, "run", "cannot use state folder: %w", err).
+			WithHint("name a folder of your own with --state or SUNABA_STATE")
+	}
+	return dir, nil
+}
+
+// passable checks that root's boxes, each of which is a host user of its own,
+// get to what belongs to them below dir.
+func passable(dir string) error {
+	for d := dir; ; d = filepath.Dir(d) {
+		st, err := os.Stat(d)
+		if err != nil {
+			return err
+		}
+		if st.Mode()&0o001 == 0 {
+			return fmt.Errorf("%s may be entered by its owner only (mode %o); boxes of root run as other users", d, st.Mode().Perm())
+		}
+		if d == "/" {
+			return nil
+		}
+	}
 }
 
 // tiers lists the tiers of this build, by hand: there is no registration.

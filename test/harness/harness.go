@@ -105,10 +105,19 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// ModuleRoot is the folder of go.mod.
+// ModuleRoot is the folder of go.mod: the first one that has it from the test's
+// working folder upwards.
 func ModuleRoot() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return d
+		}
+	}
+	panic("no go.mod above " + dir)
 }
 
 var states sync.Map // User -> folder
@@ -122,6 +131,10 @@ func State(t testing.TB, u User) string {
 	}
 	d, err := os.MkdirTemp("/var/tmp", "sunaba-test-state-")
 	if err != nil {
+		t.Fatal(err)
+	}
+	// Root's boxes are users of their own, who have to get through.
+	if err := os.Chmod(d, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	Give(t, u, d)
