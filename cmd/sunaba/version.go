@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// versionCommand prints what this binary is made of.
-func versionCommand() int {
-	version, gvisor := "(unknown)", "(unknown)"
+// versions says what this binary is made of.
+func versions() (version, gvisor string) {
+	version, gvisor = "(unknown)", "(unknown)"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
 		for _, d := range info.Deps {
@@ -17,6 +17,12 @@ func versionCommand() int {
 			}
 		}
 	}
+	return version, gvisor
+}
+
+// versionCommand prints it.
+func versionCommand() int {
+	version, gvisor := versions()
 	fmt.Printf("sunaba %s %s/%s %s\ngvisor %s\n", version, runtime.GOOS, runtime.GOARCH, runtime.Version(), gvisor)
 	return 0
 }

@@ -14,6 +14,10 @@ import (
 // and the id of the ordinary user in the guest. It has no meaning outside.
 const BoxUser = 1000
 
+// boxNamespaces are those of a box's first process.
+const boxNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
 // Spawn describes a child that re-executes this program in namespaces of its
 // own: user, mount, pid, network, ipc, uts and cgroup. The child is PID 1 of its PID
 // namespace, so that the kernel ends everything below it when it dies, and it
@@ -40,28 +44,7 @@ func (s Spawn) Start() (*Child, error) {
 	if s.HostUID == 0 || s.HostGID == 0 {
 		return nil, fmt.Errorf("cannot start box process: host uid 0 is never used behind a box")
 	}
-	privileged := IsRoot()
-	cmd := &exec.Cmd{
-		Path:       SelfExe,
-		Args:       s.Args,
-		Env:        []string{},
-		Dir:        "/",
-		ExtraFiles: s.Files,
-		SysProcAttr: &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
-				unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
-			UidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostUID, Size: 1}},
-			GidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostGID, Size: 1}},
-			GidMappingsEnableSetgroups: privileged,
-			// Root's supplementary groups go; an ordinary user cannot drop
-			// its own without help from a privileged program.
-			Credential: &syscall.Credential{Uid: BoxUser, Gid: BoxUser, NoSetGroups: !privileged},
-			// Needed for the mounts of the first moments; see DropAll.
-			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
-			Setsid:      true,
-			Pdeathsig:   syscall.SIGKILL,
-		},
-	}
+	cmd := s.command(boxNamespaces)
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
@@ -77,6 +60,31 @@ func (s Spawn) Start() (*Child, error) {
 		return nil, fmt.Errorf("cannot start box process in new namespaces: %w", err)
 	}
 	return c, nil
+}
+
+// command describes the child in the given namespaces, the user's among them.
+func (s Spawn) command(namespaces uintptr) *exec.Cmd {
+	privileged := IsRoot()
+	return &exec.Cmd{
+		Path:       SelfExe,
+		Args:       s.Args,
+		Env:        []string{},
+		Dir:        "/",
+		ExtraFiles: s.Files,
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags:                 namespaces,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostUID, Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostGID, Size: 1}},
+			GidMappingsEnableSetgroups: privileged,
+			// Root's supplementary groups go; an ordinary user cannot drop
+			// its own without help from a privileged program.
+			Credential: &syscall.Credential{Uid: BoxUser, Gid: BoxUser, NoSetGroups: !privileged},
+			// Needed for the mounts of the first moments; see DropAll.
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+			Setsid:      true,
+			Pdeathsig:   syscall.SIGKILL,
+		},
+	}
 }
 
 // Pid is the child's process id in the caller's PID namespace.

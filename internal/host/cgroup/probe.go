@@ -109,7 +109,12 @@ func works(name, detail string) box.Step {
 }
 
 func failed(name string, err error) box.Step {
-	return box.Step{Name: name, State: box.Missing, Detail: err.Error(), Advice: advice(err)}
+	s := box.Step{Name: name, State: box.Missing, Detail: err.Error(), Advice: advice(err)}
+	var be *box.Error
+	if errors.As(err, &be) && be.Hint != "" {
+		s.Advice = be.Hint // made where every tree's reason was known
+	}
+	return s
 }
 
 // advice says what a person can do about an error of the kernel.

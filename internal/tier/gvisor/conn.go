@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -109,6 +110,9 @@ func (c *conn) call(ctx context.Context, op string, in, out any, files ...*os.Fi
 
 func decode(rep reply, out any) error {
 	if rep.Error != "" {
+		if rep.Unusable {
+			return &box.Error{Op: "create box", Kind: box.Unusable, Message: rep.Error}
+		}
 		return errors.New(rep.Error)
 	}
 	if out == nil {

@@ -26,9 +26,6 @@ const (
 	pidsPerTask    = 4 // host threads that one guest task may cost
 )
 
-// weakCgo is said of a box whose gofer could not be stripped; see goferHook.
-const weakCgo = "gofer: this binary was built with cgo, so the file server keeps capabilities in its own user namespace; build with CGO_ENABLED=0"
-
 // gbox implements box.Box.
 type gbox struct {
 	t     *Tier
@@ -91,6 +88,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if b.store, err = host.OpenUnlinked(t.storeDir()); err != nil {
 		return nil, err
 	}
+	b.weak = t.weakStore()
 	set, passed, err := t.setupOf(spec, img, b, uid, gid)
 	defer closeAll(passed)
 	if err != nil {
@@ -118,8 +116,12 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	// The quota comes last: it is the program's, not the start's.
 	if b.group != nil {
-		if err := b.group.SetCPU(spec.Limits.MilliCPU); err != nil {
+		err := b.group.SetCPU(spec.Limits.MilliCPU)
+		if err != nil && (t.root || box.KindOf(err) != box.Unusable) {
 			return nil, err
+		}
+		if err != nil {
+			b.weak = append(b.weak, weakCPU) // a group that was delegated without it
 		}
 	}
 	return b, nil
@@ -158,9 +160,7 @@ func (b *gbox) limit() error {
 			return err
 		}
 	}
-	b.weak = append(b.weak,
-		"memory: no control group is usable here; each process's address space is bounded and the box is sampled and ended when it is over the limit",
-		"cpu: no control group is usable here; the guest sees the right number of processors but may use more time than its quota")
+	b.weak = append(b.weak, weakMemory, weakCPU)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func (b *gbox) explain(op string, err error) error {
 			return box.Errorf(box.Fault, op, "cannot %s: out of memory during the start (limit %d MiB)", op, b.spec.Limits.Memory>>20)
 		}
 	}
-	return box.Errorf(box.Fault, op, "cannot %s: %w", op, err)
+	return box.Errorf(box.KindOf(err), op, "cannot %s: %w", op, err)
 }
 
 // setupOf turns the spec into the runner's first message and its files.

@@ -35,6 +35,8 @@ func Dispatch(args []string) bool {
 		os.Exit(runnerMain(args))
 	case argvJanitor:
 		os.Exit(janitorMain(args))
+	case argvProbe:
+		os.Exit(probeMain(args))
 	case agentName:
 		os.Exit(agent.Main(args))
 	case argvSandbox:

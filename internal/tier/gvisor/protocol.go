@@ -22,8 +22,10 @@ type request struct {
 type reply struct {
 	Seq   int
 	Error string `json:",omitempty"`
-	Event string `json:",omitempty"` // limit, sample
-	Body  json.RawMessage
+	// Unusable says that the error is this host's inability.
+	Unusable bool   `json:",omitempty"`
+	Event    string `json:",omitempty"` // limit, sample
+	Body     json.RawMessage
 }
 
 // setup is the first request. Its files, in order: root image, system image,

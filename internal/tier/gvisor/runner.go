@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -79,7 +80,7 @@ func (r *runner) answer(seq int, fn func() (any, error)) {
 	v, err := fn()
 	rep := reply{Seq: seq}
 	if err != nil {
-		rep.Error = err.Error()
+		rep.Error, rep.Unusable = err.Error(), box.KindOf(err) == box.Unusable
 	} else if rep.Body, err = json.Marshal(v); err != nil {
 		rep.Error = err.Error()
 	}

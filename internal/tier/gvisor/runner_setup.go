@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 	"gvisor.dev/gvisor/runsc/specutils"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 )
@@ -70,10 +71,10 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 // setup's mounts.
 func (r *runner) mounts(files []*os.File) ([]string, error) {
 	if err := host.PrivateMounts(); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	if err := host.MountProc(); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	if len(r.set.Mounts) == 0 {
 		return nil, nil
@@ -104,6 +105,9 @@ func (r *runner) mounts(files []*os.File) ([]string, error) {
 	}
 	return sources, nil
 }
+
+// refused marks what this host does not allow: doctor says what to do.
+func refused(err error) error { return box.Errorf(box.Unusable, "mount", "%w", err) }
 
 // detached returns the mount to attach for m.
 func (r *runner) detached(m setupMount, files *[]*os.File) (*os.File, error) {

@@ -1,0 +1,65 @@
+package posture
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Unprivileged lists in which way a process has more power on the host than a
+// process of a box may have; it is empty if it has not. Every thread must have
+// four equal user ids that are not 0, four equal group ids that are not 0, no
+// capability in any set that could become effective, no_new_privs, and no
+// tracer. What a box inherits of the caller's supplementary groups and of the
+// bounding set (of no use without privilege to gain) is not judged here.
+func (p *Process) Unprivileged() []string {
+	var bad []string
+	add := func(t Thread, format string, args ...any) {
+		bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: ", p.PID, p.Args[0], t.TID)+fmt.Sprintf(format, args...))
+	}
+	first := p.Threads[0]
+	for _, t := range p.Threads {
+		for _, id := range []struct {
+			name      string
+			ids, want [4]int
+		}{{"user", t.UID, first.UID}, {"group", t.GID, first.GID}} {
+			if slices.Contains(id.ids[:], 0) {
+				add(t, "%s ids %v: 0 among them", id.name, id.ids)
+			}
+			if id.ids != [4]int{id.want[0], id.want[0], id.want[0], id.want[0]} {
+				add(t, "%s ids %v are not all equal", id.name, id.ids)
+			}
+		}
+		if caps := t.Inheritable | t.Permitted | t.Effective | t.Ambient; caps != 0 {
+			add(t, "capabilities %#x", caps)
+		}
+		if !t.NoNewPrivs {
+			add(t, "no_new_privs is not set")
+		}
+		if t.Tracer != 0 {
+			add(t, "traced by %d", t.Tracer)
+		}
+	}
+	return bad
+}
+
+// Wall lists in which way a process that a program in a box talks to falls
+// short of a wall: all of [Process.Unprivileged], and every thread must be under
+// a system-call filter, the environment must be empty, and every namespace must
+// be another than outside's.
+func (p *Process) Wall(outside *Process) []string {
+	bad := p.Unprivileged()
+	for _, t := range p.Threads {
+		if t.Seccomp != 2 {
+			bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: no system-call filter (mode %d)", p.PID, p.Args[0], t.TID, t.Seccomp))
+		}
+	}
+	if p.Environment != "" {
+		bad = append(bad, fmt.Sprintf("process %d (%s): environment %.80q", p.PID, p.Args[0], p.Environment))
+	}
+	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		if p.Namespaces[name] == outside.Namespaces[name] {
+			bad = append(bad, fmt.Sprintf("process %d (%s): shares its %s namespace with the host", p.PID, p.Args[0], name))
+		}
+	}
+	return bad
+}
