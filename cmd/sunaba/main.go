@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	_ "github.com/sunaba-dev/sunaba/internal/procguard" // before gVisor's packages initialize
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
 )
 

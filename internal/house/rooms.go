@@ -45,6 +45,8 @@ func rooms() []room {
 			why: "the caller's terminal is no part of a box"},
 		{dir: "internal/posture",
 			why: "who reads what the kernel says of a process must not know what was promised to whom"},
+		{dir: "internal/procguard",
+			why: "it must be initialized before every package that is not of the standard library"},
 		{dir: "internal/files", own: []string{"box", "internal/host/...", "internal/agent"},
 			why: "names are resolved by descriptor, with host's openat2; of agent it needs the words of its archives, and nothing higher"},
 		{dir: "internal/image/erofs", tests: []string{"gvisor.dev/gvisor/pkg/..."},

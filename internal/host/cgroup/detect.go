@@ -113,6 +113,9 @@ func (m *Manager) has(controller string) bool {
 
 // try makes the parent folder, switches the controllers on, and cleans up.
 func (m *Manager) try(t *tree) error {
+	if _, err := m.fs.Dirs(t.base); err != nil {
+		return err // listed as mounted, and then covered by another mount
+	}
 	err := m.fs.Mkdir(t.parent())
 	if errors.Is(err, fs.ErrExist) {
 		// Somebody's groups are in there, perhaps root's: mkdir(2) says that

@@ -3,6 +3,8 @@ package cgroup
 import (
 	"reflect"
 	"testing"
+
+	"github.com/sunaba-dev/sunaba/box"
 )
 
 func TestMountsAreReadFromMountinfo(t *testing.T) {
@@ -54,5 +56,14 @@ func TestHostWithoutControlGroupsIsNoErrorButUnusable(t *testing.T) {
 		if s.Advice == "" {
 			t.Errorf("%s: no advice", s.Name)
 		}
+	}
+}
+
+func TestTreeThatIsCoveredByAnotherMountIsUnusable(t *testing.T) {
+	top := t.TempDir()
+	info := "33 31 0:30 / " + top + "/gone rw - cgroup cgroup rw,memory,pids\n"
+	m := detect(kernelFS{}, top, info, "", 1)
+	if _, err := m.Create("bx1", Limits{Pids: 8}); box.KindOf(err) != box.Unusable {
+		t.Errorf("got %v, want an error of kind unusable", err)
 	}
 }

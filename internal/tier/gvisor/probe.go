@@ -59,8 +59,10 @@ func ProbeWithout(ctx context.Context, why error) box.Caps {
 // Names of the steps that others refer to.
 const (
 	stepState   = "state folder"
+	stepDevices = "devices and folders"
 	stepProgram = "own program"
 	stepUser    = "user namespace"
+	stepNested  = "nested user namespace"
 	stepAll     = "all namespaces at once"
 	stepBox     = "whole box"
 )

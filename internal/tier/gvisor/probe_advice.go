@@ -31,6 +31,9 @@ func adviceNamespace(name string, err error, sysctl func(string) string) string 
 			say = append(say, "in a container, its system-call filter or missing capabilities forbid it: use a profile that allows clone, unshare, mount and setns (docker: --security-opt seccomp=unconfined), or run sunaba as an ordinary user of it")
 		}
 	}
+	if errors.Is(err, syscall.EROFS) {
+		say = append(say, "mount /proc so that it can be written to: the mapping of a user namespace is set there")
+	}
 	if errors.Is(err, syscall.EINVAL) {
 		say = append(say, "use a kernel that has this namespace (CONFIG_NAMESPACES, CONFIG_USER_NS); in a container, sunaba as root needs user ids from 1879048192 up in its mapping: run it as an ordinary user there")
 	}

@@ -39,7 +39,7 @@ const (
 
 // insideSteps lists the steps of probeInside, in order.
 func insideSteps() []string {
-	return []string{"fresh /proc", "host folders", "nested user namespace", "process tracing", "system-call filter"}
+	return []string{"fresh /proc", "host folders", stepNested, "process tracing", "system-call filter"}
 }
 
 // probeMain is the whole life of a tried process.

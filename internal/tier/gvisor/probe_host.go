@@ -19,8 +19,12 @@ import (
 // host tries what a box needs of the kernel. dir is a folder of ours, over
 // which the tried processes mount in namespaces of their own.
 func (p *prober) host(ctx context.Context, dir string) {
-	p.add(probeProgram(ctx, p.uid, p.gid))
 	p.add(probeDevices())
+	if p.works(stepDevices) {
+		p.add(probeProgram(ctx, p.uid, p.gid))
+	} else {
+		p.add(notTried(stepProgram, stepDevices))
+	}
 	if !p.works(stepProgram) {
 		p.add(notTried(stepUser, stepProgram))
 	} else {
@@ -77,8 +81,7 @@ func dynamic() bool {
 
 // probeDevices looks for the few things that gVisor opens by name.
 func probeDevices() step {
-	const name = "devices and folders"
-	s := step{needed: true, Step: works(name, "/dev/null is the null device, /tmp is a folder")}
+	s := step{needed: true, Step: works(stepDevices, "/dev/null is the null device, /tmp is a folder")}
 	st, err := os.Stat(os.DevNull)
 	if err == nil {
 		sys, ok := st.Sys().(*syscall.Stat_t)
@@ -87,11 +90,11 @@ func probeDevices() step {
 		}
 	}
 	if err != nil {
-		s.Step = missing(name, err, "make /dev/null (mknod -m 666 /dev/null c 1 3)")
+		s.Step = missing(stepDevices, err, "make /dev/null (mknod -m 666 /dev/null c 1 3)")
 		return s
 	}
 	if st, err := os.Stat("/tmp"); err != nil || !st.IsDir() {
-		s.Step = missing(name, errors.New("/tmp is not a folder"), "make the folder /tmp; a box's processes mount their empty root there, in a namespace of their own")
+		s.Step = missing(stepDevices, errors.New("/tmp is not a folder"), "make the folder /tmp; a box's processes mount their empty root there, in a namespace of their own")
 	}
 	return s
 }
@@ -140,6 +143,10 @@ func (p *prober) inside(ctx context.Context, dir string) []step {
 	}
 	for i, name := range insideSteps() {
 		if i < len(steps) && steps[i].Name == name {
+			if name == stepNested && steps[0].State == box.Missing {
+				out = append(out, notTried(name, steps[0].Name)) // it is set up through /proc
+				continue
+			}
 			out = append(out, step{needed: true, Step: steps[i]})
 			continue
 		}
