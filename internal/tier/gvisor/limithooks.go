@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -33,6 +34,8 @@ const (
 type reporter struct {
 	pipe *os.File
 	seen [256]atomic.Bool
+
+	making sync.Mutex // held while a task is made, so that boxFull is exact
 }
 
 func (r *reporter) hit(k limitKind) {
@@ -135,15 +138,27 @@ func watched() map[string]refusals {
 // limit allows. The guest kernel counts RLIMIT_NPROC for each user apart, as
 // Linux does; guest root could start that many as every user that it can
 // become. The first process, which is not the program's, is not counted, and
-// the agent, which has to work in a full box, is let through as
-// RLIMIT_NPROC lets it. Two tasks that fork at one moment may both be let
-// through where users differ; for one user the guest kernel's count is exact.
+// the agent, which has to work in a full box, is let through as RLIMIT_NPROC
+// lets it.
 func boxFull(t *kernel.Task) bool {
 	if t.HasRootCapability(linux.CAP_SYS_RESOURCE) {
 		return false
 	}
 	most := t.ThreadGroup().Limits().Get(limits.ProcessCount).Max
 	return uint64(t.Kernel().RootPIDNamespace().NumTasks()-1) >= most
+}
+
+// unlessFull makes a call that makes a task fail in a full box. Such a call
+// does not wait for anything: vfork(2) does that after it, in the guest kernel.
+func (r *reporter) unlessFull(fn kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		r.making.Lock()
+		defer r.making.Unlock()
+		if boxFull(t) {
+			return 0, nil, linuxerr.EAGAIN
+		}
+		return fn(t, sysno, args)
+	}
 }
 
 // reportLimits wraps the watched system calls of the guest kernel's tables. It
@@ -158,12 +173,11 @@ func reportLimits(pipe *os.File) {
 			if !ok {
 				continue
 			}
-			fn, first := sc.Fn, makesTask[sc.Name]
+			fn := sc.Fn
+			if makesTask[sc.Name] {
+				fn = r.unlessFull(fn)
+			}
 			sc.Fn = func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
-				if first && boxFull(t) {
-					r.hit(limitProcesses)
-					return 0, nil, linuxerr.EAGAIN
-				}
 				ret, ctl, err := fn(t, sysno, args)
 				if err != nil {
 					tell(r, t, args, err)
