@@ -1,0 +1,58 @@
+package limits
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// memorySource is whose account ends a box that takes too much.
+func memorySource(t *testing.T, u harness.User) string {
+	if len(weakFor(t, u)) > 0 {
+		return "watchdog"
+	}
+	return "host cgroup v"
+}
+
+func TestMemory(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		t.Run("over the limit", func(t *testing.T) {
+			e := python(t, u, `x = bytearray(400 << 20)`, "--memory", "64m")
+			e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, u)))
+		})
+		t.Run("over the limit in a child", func(t *testing.T) {
+			e := python(t, u, `
+import subprocess, sys, time
+subprocess.run([sys.executable, "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"])
+time.sleep(60)`, "--memory", "64m", "--timeout", "40")
+			e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, u)))
+		})
+		t.Run("within the limit", func(t *testing.T) {
+			python(t, u, `x = bytearray(40 << 20)`, "--memory", "64m").exited(t)
+			e := python(t, u, `x = bytearray(700 << 20); print(len(x) >> 20)`, "--memory", "2g")
+			e.exited(t)
+			if e.Policy.Limits.MemoryBytes != 2<<30 {
+				t.Errorf("policy says %d bytes", e.Policy.Limits.MemoryBytes)
+			}
+		})
+		t.Run("is what the guest sees", func(t *testing.T) {
+			for flag, mib := range map[string]int{"64m": 64, "2g": 2048} {
+				e := shell(t, u, `free -m | awk '/^Mem:/ {print $2}'; awk '/MemTotal/ {print $2/1024}' /proc/meminfo`, "--memory", flag)
+				e.exited(t)
+				if want := fmt.Sprintf("%d\n%d\n", mib, mib); e.stdout() != want {
+					t.Errorf("--memory %s: the guest sees %q", flag, e.stdout())
+				}
+			}
+		})
+		t.Run("is not guessed from an exit code", func(t *testing.T) {
+			shell(t, u, `exit 137`).check(t, box.Exited, 137)
+			e := shell(t, u, `kill -9 $$`)
+			e.check(t, box.Signaled, 137)
+			if e.Signal == nil || *e.Signal != 9 {
+				t.Errorf("signal is %v, want 9", e.Signal)
+			}
+		})
+	})
+}

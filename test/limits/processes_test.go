@@ -1,0 +1,193 @@
+package limits
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// countTasks forks until it may not, then starts threads until it may not, then
+// opens files until it may not. It prints how far it got. The program itself is
+// the first task, and has three open files.
+const countTasks = `
+import os, threading, time
+children = []
+try:
+    while True:
+        p = os.fork()
+        if p == 0:
+            time.sleep(1000)
+        children.append(p)
+except BlockingIOError:
+    pass
+print("children", len(children))
+for p in children:
+    os.kill(p, 9)
+    os.waitpid(p, 0)
+threads, stop = 0, threading.Event()
+try:
+    while True:
+        threading.Thread(target=stop.wait, daemon=True).start()
+        threads += 1
+except RuntimeError:
+    pass
+print("threads", threads)
+files = []
+try:
+    while True:
+        files.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as e:
+    print("files", len(files), "errno", e.errno)
+os._exit(0)
+`
+
+func TestProcessesAndOpenFilesAreExact(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		for _, c := range []struct {
+			n     int
+			flags []string
+		}{
+			{32, nil}, // the default
+			{8, []string{"--max-processes", "8"}},
+			{8, []string{"--max-processes", "8", "--user", "root"}},
+		} {
+			e := python(t, u, countTasks, c.flags...)
+			e.exited(t, hit("max_processes", "guest kernel"), hit("max_open_files", "guest kernel"))
+			want := fmt.Sprintf("children %d\nthreads %d\nfiles %d errno 24\n", c.n-1, c.n-1, 256-3)
+			if e.stdout() != want {
+				t.Errorf("%v: got %q, want %q", c.flags, e.stdout(), want)
+			}
+		}
+		e := python(t, u, `
+import os
+fds = []
+try:
+    while True: fds.append(os.dup(0))
+except OSError as e:
+    print(max(fds), e.errno)`, "--max-open-files", "40")
+		e.exited(t, hit("max_open_files", "guest kernel"))
+		if e.stdout() != "39 24\n" {
+			t.Errorf("with 40 open files: %q", e.stdout())
+		}
+	})
+}
+
+func TestProcessesAndOpenFilesEndTheRunOnlyIfAsked(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		// The bomb ends by itself only when there is nothing left to fork.
+		e := run(t, u, "--on-limit", "kill", "--timeout", "30", "--", "bash", "-c", `bomb() { bomb | bomb & }; bomb; sleep 1000`)
+		e.check(t, box.ProcLimit, 249, ended("max_processes", "guest kernel"))
+		e = python(t, u, `
+import os, time
+try:
+    while True: os.dup(0)
+except OSError:
+    time.sleep(1000)`, "--on-limit", "kill", "--timeout", "30")
+		e.check(t, box.ProcLimit, 249, ended("max_open_files", "guest kernel"))
+	})
+}
+
+func TestForkBombIsOutlivedByTheBox(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		e := run(t, u, "--timeout", "2", "--grace", "0", "--max-processes", "64", "--", "bash", "-c", `bomb() { bomb | bomb & }; echo '{"n": 1}' > output.json; bomb; while :; do sleep 1; done`)
+		e.check(t, box.Deadline, 244, ended("timeout_sec", "clock"), hit("max_processes", "guest kernel"))
+		if !strings.Contains(string(e.Output), "1") {
+			t.Errorf("files were not read from a box full of processes: %s", e.OutputError)
+		}
+	})
+}
+
+func TestGuestRootGetsNoMoreProcessesByBecomingManyUsers(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		e := python(t, u, `
+import os, time
+r, w = os.pipe()
+for uid in range(2000, 2006):
+    try:
+        if os.fork() == 0:
+            os.setuid(uid)
+            os.write(w, b"x")
+            try:
+                while True:
+                    if os.fork() == 0:
+                        os.write(w, b"x")
+                        time.sleep(1000)
+            except BlockingIOError:
+                time.sleep(1000)
+    except BlockingIOError:
+        pass
+tasks = 1
+while tasks < 20:
+    tasks += len(os.read(r, 1))
+os.set_blocking(r, False)
+time.sleep(0.3)
+try:
+    tasks += len(os.read(r, 1000))
+except BlockingIOError:
+    pass
+print(tasks)
+os._exit(0)`, "--user", "root", "--max-processes", "20")
+		e.exited(t, hit("max_processes", "guest kernel"))
+		if e.stdout() != "20\n" {
+			t.Errorf("guest root had %q tasks at once, with a limit of 20", e.stdout())
+		}
+	})
+}
+
+// liftLimits tries everything by which a program might raise its own limits,
+// also with all capabilities of a user namespace of its own.
+const liftLimits = `
+import ctypes, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWUSER = 0x10000000
+def tries(who):
+    for name in "NPROC", "NOFILE":
+        what = getattr(resource, "RLIMIT_" + name)
+        soft, hard = resource.getrlimit(what)
+        for how, call in (
+            ("setrlimit hard", lambda: resource.setrlimit(what, (soft, hard + 1))),
+            ("setrlimit both", lambda: resource.setrlimit(what, (hard + 1, hard + 1))),
+            ("setrlimit infinity", lambda: resource.setrlimit(what, (-1, -1))),
+            ("prlimit self", lambda: resource.prlimit(os.getpid(), what, (hard + 1, hard + 1))),
+            ("prlimit parent", lambda: resource.prlimit(os.getppid(), what, (hard + 1, hard + 1))),
+        ):
+            try:
+                call()
+                print(who, name, how, "worked")
+            except (ValueError, OSError):
+                pass
+        assert resource.getrlimit(what) == (soft, hard)
+def children():
+    n = 0
+    try:
+        while True:
+            if os.fork() == 0:
+                import time
+                time.sleep(1000)
+            n += 1
+    except BlockingIOError:
+        return n
+tries("as started")
+if os.fork() == 0:
+    if libc.unshare(CLONE_NEWUSER) == 0:
+        tries("in a user namespace")
+    n = children()
+    print("children", n)
+    os._exit(0)
+os.wait()
+`
+
+func TestLimitsCannotBeLiftedFromInside(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		for _, who := range []string{"user", "root"} {
+			e := python(t, u, liftLimits, "--max-processes", "12", "--user", who)
+			e.exited(t, hit("max_processes", "guest kernel"))
+			if want := fmt.Sprintf("children %d\n", 12-2); e.stdout() != want {
+				t.Errorf("as %s: got %q, want %q", who, e.stdout(), want)
+			}
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package limits
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// The other tests compare weak with what this host can enforce after every run;
+// this is what follows from it.
+func TestStrictRefusesWhatIsWeakAndOnlyThat(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		e := run(t, u, "--strict", "--", "echo", "ran")
+		weak := weakFor(t, u)
+		if len(weak) == 0 {
+			e.exited(t)
+			return
+		}
+		if e.Error == nil || e.Error.Kind != box.Denied || e.code != 241 || e.stdout() != "" {
+			t.Fatalf("weak %q: error %v, code %d, output %q", weak, e.Error, e.code, e.stdout())
+		}
+		for _, w := range weak {
+			if !strings.Contains(e.Error.Message, w+":") {
+				t.Errorf("the refusal does not name %s: %s", w, e.Error.Message)
+			}
+		}
+	})
+}
+
+func TestPolicyInForceIsWhatWasAskedFor(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		e := shell(t, u, "id -u", "--cpu", "0.5", "--memory", "100m", "--timeout", "7", "--idle", "6", "--max-processes", "9",
+			"--max-open-files", "50", "--disk", "30m", "--max-files", "300", "--max-output", "1000", "--on-limit", "kill")
+		e.exited(t)
+		want := box.LimitsJSON{
+			CPU: 0.5, MemoryBytes: 100 << 20, TimeoutSec: 7, IdleSec: 6, Processes: 9,
+			OpenFiles: 50, DiskBytes: 30 << 20, Files: 300, OutputBytes: 1000, OnLimit: box.LimitKill,
+		}
+		if e.Policy.Limits != want {
+			t.Errorf("policy is %+v, want %+v", e.Policy.Limits, want)
+		}
+	})
+}
