@@ -239,16 +239,19 @@ func extraSeeds(f *runFlags) ([]box.Seed, error) {
 	return seeds, nil
 }
 
-// distinct refuses two files of one name: which of them the program would see
-// is nothing to guess about.
+// distinct refuses two files of one name, and a file where another one needs a
+// folder: which of them the program would see is nothing to guess about.
 func distinct(seeds []box.Seed) error {
-	seen := map[string]bool{}
-	for _, s := range seeds {
-		if seen[s.Path] {
-			return box.Errorf(box.Invalid, "run", "cannot place %s: two files are to have that name", s.Path).
-				WithHint("give one of them another name with --copy FILE:NAME")
+	for i, s := range seeds {
+		for j, o := range seeds {
+			switch {
+			case i < j && s.Path == o.Path:
+				return box.Errorf(box.Invalid, "run", "cannot place %s: two files are to have that name", s.Path).
+					WithHint("give one of them another name with --copy FILE:NAME")
+			case strings.HasPrefix(o.Path, s.Path+"/"):
+				return box.Errorf(box.Invalid, "run", "cannot place %s: %s is to be a file", o.Path, s.Path)
+			}
 		}
-		seen[s.Path] = true
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func Collect(w io.Writer, root string, max int64) error {
 		todo = todo[:len(todo)-1]
 		entries, err := os.ReadDir(d.path)
 		if err != nil && len(entries) == 0 && d.rel != "" {
-			if err := c.skip(d.rel, err.Error()); err != nil {
+			if err := c.skip(d.rel, cause(err)); err != nil {
 				return err
 			}
 		}
@@ -113,7 +113,11 @@ func Collect(w io.Writer, root string, max int64) error {
 type collector struct {
 	tw   *tar.Writer
 	left int64
+	long int // names too long so far
 }
+
+// maxName is the longest path of Linux without its NUL: PATH_MAX, limits.h.
+const maxName = 4095
 
 // file copies one file. Only an error of the stream itself is returned.
 func (c *collector) file(p, rel string, kind fs.FileMode) error {
@@ -122,13 +126,13 @@ func (c *collector) file(p, rel string, kind fs.FileMode) error {
 	}
 	f, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return c.skip(rel, err.Error())
+		return c.skip(rel, cause(err))
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return c.skip(rel, err.Error())
+		return c.skip(rel, cause(err))
 	case !st.Mode().IsRegular():
 		return c.skip(rel, kindName(st.Mode().Type()))
 	case st.Size() > c.left:
@@ -147,10 +151,22 @@ func (c *collector) file(p, rel string, kind fs.FileMode) error {
 }
 
 func (c *collector) skip(rel, why string) error {
+	if len(rel) > maxName { // nothing can have it outside, and it ends here
+		c.long++
+		rel, why = fmt.Sprintf("%s...%d", rel[:100], c.long), "its name is too long"
+	}
 	return c.tw.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg, Name: rel, Format: tar.FormatPAX,
 		PAXRecords: map[string]string{SkippedKey: why},
 	})
+}
+
+// cause is an error without the path, which the member's name already says.
+func cause(err error) string {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
 }
 
 func kindName(m fs.FileMode) string {

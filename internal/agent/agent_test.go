@@ -100,6 +100,43 @@ func TestCollectStopsReadingWhenTheSumIsSpent(t *testing.T) {
 	}
 }
 
+func TestNamesTooLongForAnyHostDoNotCostTheRest(t *testing.T) {
+	dir := t.TempDir()
+	d, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Repeat("d", 200)
+	for range 30 {
+		if err := d.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := d.OpenRoot(name)
+		d.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d = next
+	}
+	d.Close()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Collect(&out, dir, 100); err != nil {
+		t.Fatal(err)
+	}
+	got := members(t, out.Bytes())
+	if len(got) != 2 || got["f"] != "x" {
+		t.Errorf("%d members, f = %q", len(got), got["f"])
+	}
+	for n := range got {
+		if len(n) > 4095 {
+			t.Errorf("a name of %d bytes", len(n))
+		}
+	}
+}
+
 func TestPlacedFilesAreExactAndNeverReplaceOthers(t *testing.T) {
 	root := t.TempDir()
 	archive := func(headers ...*tar.Header) []byte {

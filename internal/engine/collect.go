@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/files"
@@ -47,9 +49,18 @@ func (r *run) collect(ctx context.Context, b box.Box, spec box.Spec, res box.Res
 		return
 	}
 	if got.Output == nil {
+		if isFolder(got.Artifacts) {
+			r.rep.OutputError = outputName + " is a folder, not a file"
+		}
 		return
 	}
 	if r.rep.Output, err = files.ParseOutput(got.Output); err != nil {
 		r.rep.OutputError = err.Error()
 	}
+}
+
+// isFolder reports whether the output's name is a folder's, which shows by what
+// lies in it.
+func isFolder(all []box.Artifact) bool {
+	return slices.ContainsFunc(all, func(a box.Artifact) bool { return strings.HasPrefix(a.Path, outputName+"/") })
 }
