@@ -189,7 +189,28 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 			return nil, err
 		}
 	}
-	return ready{SandboxPid: c.SandboxPid(), GoferPid: int(c.GoferPid.Load())}, nil
+	gofer := int(c.GoferPid.Load())
+	if gofer != 0 {
+		if err := r.endWith(gofer); err != nil {
+			return nil, err
+		}
+	}
+	return ready{SandboxPid: c.SandboxPid(), GoferPid: gofer}, nil
+}
+
+// endWith ends this process, and with it the box, when a child of it ends.
+// Without its gofer a guest would go on, and every file of the host's would
+// give it an error.
+func (r *runner) endWith(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return fmt.Errorf("cannot watch process %d of the box: %w", pid, err)
+	}
+	go func() {
+		_, _ = p.Wait()
+		r.link.Close()
+	}()
+	return nil
 }
 
 func (r *runner) config() (*config.Config, error) {
