@@ -61,21 +61,25 @@ func TestCPUQuotaIsSetAndHolds(t *testing.T) {
 	})
 }
 
+// groupsOf lists a box's group in every hierarchy that has one.
+func groupsOf(id string) []string {
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/sunaba/" + id)
+	v2, _ := filepath.Glob("/sys/fs/cgroup/sunaba/" + id)
+	return append(v1, v2...)
+}
+
 // quota reads a box's CPU quota and period, in either version.
 func quota(t *testing.T, id string) string {
 	t.Helper()
-	for _, pattern := range []string{"/sys/fs/cgroup/cpu*/sunaba/", "/sys/fs/cgroup/sunaba/"} {
-		dirs, _ := filepath.Glob(pattern + id)
-		for _, d := range dirs {
-			if b, err := os.ReadFile(d + "/cpu.max"); err == nil {
-				q, p, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
-				return q + " of " + p
-			}
-			q, err1 := os.ReadFile(d + "/cpu.cfs_quota_us")
-			p, err2 := os.ReadFile(d + "/cpu.cfs_period_us")
-			if err1 == nil && err2 == nil {
-				return strings.TrimSpace(string(q)) + " of " + strings.TrimSpace(string(p))
-			}
+	for _, d := range groupsOf(id) {
+		if b, err := os.ReadFile(d + "/cpu.max"); err == nil {
+			q, p, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+			return q + " of " + p
+		}
+		q, err1 := os.ReadFile(d + "/cpu.cfs_quota_us")
+		p, err2 := os.ReadFile(d + "/cpu.cfs_period_us")
+		if err1 == nil && err2 == nil {
+			return strings.TrimSpace(string(q)) + " of " + strings.TrimSpace(string(p))
 		}
 	}
 	t.Fatalf("box %s has no group with a quota", id)

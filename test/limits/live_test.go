@@ -21,6 +21,7 @@ import (
 type live struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
+	pipe  io.ReadCloser
 	out   *bufio.Reader
 	errs  strings.Builder
 }
@@ -37,11 +38,10 @@ func start(t *testing.T, u harness.User, args ...string) *live {
 	if l.stdin, err = l.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := l.cmd.StdoutPipe()
-	if err != nil {
+	if l.pipe, err = l.cmd.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	l.out = bufio.NewReader(out)
+	l.out = bufio.NewReader(l.pipe)
 	if err := l.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +80,19 @@ func (l *live) wait(t *testing.T, code int) string {
 		t.Errorf("the front ended with %d, want %d; stderr: %s", got, code, l.errs.String())
 	}
 	return string(rest)
+}
+
+// over waits for the front's end without reading what it writes.
+func (l *live) over(t *testing.T, limit time.Duration) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(l.cmd.Process.Pid) + "/stat")
+		if _, rest, _ := strings.Cut(string(b), ") "); strings.HasPrefix(rest, "Z") {
+			return
+		}
+	}
+	t.Errorf("the front has not ended in %v", limit)
+	_ = l.cmd.Process.Kill()
 }
 
 // part is one process of a box, on the host.

@@ -1,0 +1,185 @@
+package limits
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// The program of these tests: it says that it is up, has a child in another
+// session, and waits.
+var waits = []string{"--timeout", "60", "--", "sh", "-c", `setsid sleep 999 & echo up; read x; echo over`}
+
+func TestKilledPartEndsTheBox(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		for _, c := range []struct {
+			role string
+			code int
+			says string
+		}{
+			{"sunaba-runner", 251, "lost"},
+			{"runsc-sandbox", 251, "lost"},
+			{"runsc-gofer", 251, "lost"},
+		} {
+			t.Run(c.role, func(t *testing.T) {
+				harness.NothingLeft(t)
+				l := start(t, u, waits...)
+				l.up(t)
+				kill(t, l.find(t, c.role))
+				if out := l.wait(t, c.code); out != "" {
+					t.Errorf("the program went on: %q", out)
+				}
+				if !strings.Contains(l.errs.String(), c.says) {
+					t.Errorf("stderr does not say that the box is %s: %s", c.says, l.errs.String())
+				}
+			})
+		}
+		t.Run("sunaba-janitor", func(t *testing.T) {
+			harness.NothingLeft(t)
+			l := start(t, u, waits...)
+			l.up(t)
+			kill(t, l.find(t, "sunaba-janitor"))
+			l.type_(t, "go\n")
+			if out := l.wait(t, 0); out != "over\n" {
+				t.Errorf("without its janitor the run said %q", out)
+			}
+		})
+	})
+}
+
+func TestKilledFrontTakesTheBoxAlong(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		t.Run("killed", func(t *testing.T) {
+			harness.NothingLeft(t)
+			l := start(t, u, waits...)
+			l.up(t)
+			l.signal(t, syscall.SIGKILL)
+			l.wait(t, -1)
+		})
+		t.Run("stopped and killed", func(t *testing.T) {
+			harness.NothingLeft(t)
+			l := start(t, u, waits...)
+			l.up(t)
+			l.signal(t, syscall.SIGSTOP)
+			l.signal(t, syscall.SIGKILL)
+			l.wait(t, -1)
+		})
+		t.Run("killed with much to write", func(t *testing.T) {
+			harness.NothingLeft(t)
+			l := start(t, u, "--max-output", "1g", "--", "sh", "-c", "echo up; exec yes")
+			l.up(t)
+			l.signal(t, syscall.SIGKILL)
+			l.wait(t, -1)
+		})
+		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+			t.Run(s.String(), func(t *testing.T) {
+				harness.NothingLeft(t)
+				l := start(t, u, waits...)
+				l.up(t)
+				l.signal(t, s)
+				if out := l.wait(t, 250); out != "" {
+					t.Errorf("the program went on: %q", out)
+				}
+			})
+		}
+	})
+}
+
+// The front may die at any moment of a start. The moments are spread evenly
+// over the time that a whole run takes here.
+func TestFrontKilledDuringTheStart(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		begun := time.Now()
+		l := start(t, u, waits...)
+		l.up(t)
+		whole := time.Since(begun)
+		l.signal(t, os.Interrupt)
+		l.wait(t, 250)
+		for i := range 20 {
+			s := syscall.SIGKILL
+			if i%4 == 3 {
+				s = syscall.SIGTERM
+			}
+			l := start(t, u, waits...)
+			time.Sleep(whole * time.Duration(i) / 19)
+			l.signal(t, s)
+			_, _ = l.out.WriteTo(&strings.Builder{})
+			_ = l.cmd.Wait()
+			got := l.cmd.ProcessState.Sys().(syscall.WaitStatus)
+			// Before it handles signals, SIGTERM ends it as it does any program.
+			if !got.Signaled() && (s == syscall.SIGKILL || got.ExitStatus() != 250) {
+				t.Errorf("%s after %v: ended with %d, stderr %s", s, whole*time.Duration(i)/19, got.ExitStatus(), l.errs.String())
+			}
+		}
+	})
+}
+
+func TestParallelBoxesHaveOnlyTheirOwnProcessesInTheirGroups(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		const n = 8
+		boxes := make([]*live, n)
+		for i := range boxes {
+			boxes[i] = start(t, u, "--memory", "64m", "--timeout", "90", "--", "sh", "-c", `echo up; read x; echo over`)
+		}
+		for _, l := range boxes {
+			l.up(t)
+		}
+		seen := make(map[string]bool)
+		for _, l := range boxes {
+			id := l.id(t)
+			if seen[id] {
+				t.Errorf("two boxes are called %s", id)
+			}
+			seen[id] = true
+			if len(weakFor(t, u)) == 0 {
+				l.checkGroups(t, id)
+			}
+		}
+		var wg sync.WaitGroup
+		for _, l := range boxes {
+			wg.Go(func() {
+				l.type_(t, "go\n")
+				if out := l.wait(t, 0); out != "over\n" {
+					t.Errorf("got %q", out)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// checkGroups compares the processes in each of a box's groups with those that
+// descend from its front, its janitor excepted.
+func (l *live) checkGroups(t *testing.T, id string) {
+	t.Helper()
+	want := []string{}
+	for _, p := range l.parts() {
+		if p.role != "sunaba-janitor" {
+			want = append(want, fmt.Sprint(p.pid))
+		}
+	}
+	slices.Sort(want)
+	dirs := groupsOf(id)
+	if len(dirs) == 0 {
+		t.Errorf("box %s has no group", id)
+	}
+	for _, d := range dirs {
+		b, err := os.ReadFile(d + "/cgroup.procs")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		got := strings.Fields(string(b))
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s holds %v, the box is %v", d, got, want)
+		}
+	}
+}
