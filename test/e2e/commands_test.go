@@ -22,11 +22,12 @@ import (
 // commands are what scripts may use beside testscript's own:
 //
 //	sunaba ARG...                run it; it must exit with 0
+//	as CMD [ARG...]              run CMD as the user who runs sunaba
 //	exits CODE CMD [ARG...]      run CMD (as, sunaba, sh, ...); it must exit with CODE
 //	report PATH=VALUE ...        the last standard output is a report with VALUE there
 //	report PATH~REGEXP ...       ... with a string there that matches
 //
-// A path is like error.kind, artifacts.0.path or artifacts.# (the length). A
+// A path is like error.kind, artifacts.0.path or artifacts.len. A
 // value is compared as JSON if it is JSON, else as text. Whenever a run is asked
 // for JSON, its standard output must be one document that fits the schema.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
@@ -36,6 +37,9 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 				ts.Fatalf("use exits CODE sunaba ...")
 			}
 			run(ts, 0, append([]string{"sunaba"}, args...))
+		},
+		"as": func(ts *testscript.TestScript, neg bool, args []string) {
+			run(ts, 0, append([]string{"as"}, args...))
 		},
 		"exits": func(ts *testscript.TestScript, neg bool, args []string) {
 			if neg || len(args) < 2 {
@@ -69,7 +73,11 @@ func run(ts *testscript.TestScript, code int, args []string) {
 	if got != code {
 		ts.Fatalf("exit code %d, want %d", got, code)
 	}
-	if args[0] == "sunaba" && slices.Contains(args, "json") {
+	ours := args // up to the program's own
+	if i := slices.Index(args, "--"); i >= 0 {
+		ours = args[:i]
+	}
+	if args[0] == "sunaba" && (slices.Contains(ours, "json") || slices.Contains(ours, "-o=json")) {
 		if _, err := document(ts.ReadFile("stdout")); err != nil {
 			ts.Fatalf("%v", err)
 		}
@@ -132,7 +140,7 @@ func check(doc any, assertion string) error {
 	if dec.Decode(&v) != nil || dec.More() {
 		v = want
 	}
-	if !reflect.DeepEqual(got, v) {
+	if s, ok := got.(string); !reflect.DeepEqual(got, v) && !(ok && s == want) {
 		return fmt.Errorf("it is %#v", got)
 	}
 	return nil
@@ -148,7 +156,7 @@ func lookUp(doc any, path string) (any, error) {
 			}
 			doc = v
 		case []any:
-			if key == "#" {
+			if key == "len" {
 				doc = json.Number(strconv.Itoa(len(d)))
 				continue
 			}

@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 				return false, fmt.Errorf("unknown condition %q", cond)
 			},
 			Setup: func(env *testscript.Env) error {
-				env.Setenv("PATH", bin+":"+env.Getenv("PATH"))
+				env.Setenv("PATH", bin+":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
 				env.Setenv("SUNABA_STATE", state)
 				env.Setenv("HOME", env.WorkDir+"/home")
 				if err := os.Mkdir(env.WorkDir+"/home", 0o755); err != nil {
