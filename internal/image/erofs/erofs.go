@@ -1,5 +1,6 @@
-// Package erofs writes EROFS images: read-only file systems that Linux mounts
-// and that user-space kernels can map straight from a file.
+// Package erofs writes EROFS images, read-only file systems that Linux mounts
+// and that user-space kernels can map straight from a file, and reads back what
+// it wrote.
 //
 // Only what a reproducible root file system needs is written: 4096-byte
 // blocks, extended inodes, no compression, no extended attributes, no devices.
@@ -195,37 +196,79 @@ const (
 
 // metadata returns the first blocks of the image: superblock and inodes.
 func (t *tree) metadata(blocks uint32) []byte {
-	le := binary.LittleEndian
 	m := make([]byte, t.metaSize)
 	for i, n := range t.nodes {
 		b := m[n.offset:]
-		format := uint16(formatExtended | formatPlain)
+		ino := inode{
+			format: formatExtended | formatPlain,
+			mode:   n.unixMode(),
+			size:   uint64(n.size()),
+			block:  n.block,
+			number: uint32(i + 1),
+			uid:    n.entry.UID,
+			gid:    n.entry.GID,
+			links:  n.links(),
+		}
 		if n.inline {
-			format = formatExtended | formatInline
+			ino.format = formatExtended | formatInline
 			copy(b[inodeSize:], n.data)
 		}
-		le.PutUint16(b[0:], format)
-		le.PutUint16(b[4:], n.unixMode())
-		le.PutUint64(b[8:], uint64(n.size()))
-		le.PutUint32(b[16:], n.block)
-		le.PutUint32(b[20:], uint32(i+1)) // inode number for 32-bit readers
-		le.PutUint32(b[24:], n.entry.UID)
-		le.PutUint32(b[28:], n.entry.GID)
 		if mt := n.entry.MTime; !mt.IsZero() {
-			le.PutUint64(b[32:], uint64(mt.Unix()))
-			le.PutUint32(b[40:], uint32(mt.Nanosecond()))
+			ino.sec, ino.nsec = mt.Unix(), uint32(mt.Nanosecond())
 		}
-		le.PutUint32(b[44:], n.links())
+		ino.put(b)
 	}
-	s := m[superOffset : superOffset+superSize]
-	le.PutUint32(s[0:], magic)
-	le.PutUint32(s[8:], compatChecksum|compatMTime)
-	s[12] = blockBits
-	le.PutUint16(s[14:], uint16(t.nodes[0].id()))
-	le.PutUint64(s[16:], uint64(len(t.nodes)))
-	le.PutUint32(s[36:], blocks)
-	// The checksum is CRC-32C without the usual final inversion.
-	crc := crc32.Checksum(m[superOffset:BlockSize], crc32.MakeTable(crc32.Castagnoli))
-	le.PutUint32(s[4:], ^crc)
+	s := super{root: uint16(t.nodes[0].id()), inodes: uint64(len(t.nodes)), blocks: blocks}
+	s.put(m[:BlockSize])
 	return m
+}
+
+// super is the part of a superblock that is not the same in every image.
+type super struct {
+	root   uint16 // id of the root's inode
+	inodes uint64
+	blocks uint32
+}
+
+// put writes the superblock into the image's first block, where everything
+// else already is.
+func (s *super) put(block []byte) {
+	le := binary.LittleEndian
+	b := block[superOffset : superOffset+superSize]
+	le.PutUint32(b[0:], magic)
+	le.PutUint32(b[8:], compatChecksum|compatMTime)
+	b[12] = blockBits
+	le.PutUint16(b[14:], s.root)
+	le.PutUint64(b[16:], s.inodes)
+	le.PutUint32(b[36:], s.blocks)
+	// The checksum is CRC-32C without the usual final inversion.
+	crc := crc32.Checksum(block[superOffset:], crc32.MakeTable(crc32.Castagnoli))
+	le.PutUint32(b[4:], ^crc)
+}
+
+// inode is an extended inode.
+type inode struct {
+	format   uint16
+	mode     uint16
+	size     uint64
+	block    uint32 // first block of the contents; 0 if none or inline
+	number   uint32 // from 1, in the order of the inodes, for 32-bit readers
+	uid, gid uint32
+	sec      int64
+	nsec     uint32
+	links    uint32
+}
+
+func (i *inode) put(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint16(b[0:], i.format)
+	le.PutUint16(b[4:], i.mode)
+	le.PutUint64(b[8:], i.size)
+	le.PutUint32(b[16:], i.block)
+	le.PutUint32(b[20:], i.number)
+	le.PutUint32(b[24:], i.uid)
+	le.PutUint32(b[28:], i.gid)
+	le.PutUint64(b[32:], uint64(i.sec))
+	le.PutUint32(b[40:], i.nsec)
+	le.PutUint32(b[44:], i.links)
 }

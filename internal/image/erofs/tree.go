@@ -49,8 +49,9 @@ func (n *node) links() uint32 {
 	return links
 }
 
-func (n *node) fileType() byte {
-	switch n.entry.Mode.Type() {
+// fileType is the type that a directory gives for an entry.
+func fileType(m fs.FileMode) byte {
+	switch m.Type() {
 	case fs.ModeDir:
 		return typeDir
 	case fs.ModeSymlink:
@@ -59,15 +60,22 @@ func (n *node) fileType() byte {
 	return typeRegular
 }
 
-func (n *node) unixMode() uint16 {
-	m := uint16(n.entry.Mode.Perm())
-	for _, bit := range []struct {
-		mode fs.FileMode
-		unix uint16
-	}{
+type modeBit struct {
+	mode fs.FileMode
+	unix uint16
+}
+
+// modeBits lists what a mode has besides permissions, except regular.
+func modeBits() [5]modeBit {
+	return [...]modeBit{
 		{fs.ModeDir, 0o040000}, {fs.ModeSymlink, 0o120000},
 		{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000},
-	} {
+	}
+}
+
+func (n *node) unixMode() uint16 {
+	m := uint16(n.entry.Mode.Perm())
+	for _, bit := range modeBits() {
 		if n.entry.Mode&bit.mode != 0 {
 			m |= bit.unix
 		}
@@ -250,7 +258,7 @@ func (n *node) pack() []byte {
 			e := block[i*direntSize:]
 			le.PutUint64(e[0:], d.to.id())
 			le.PutUint16(e[8:], uint16(name))
-			e[10] = d.to.fileType()
+			e[10] = fileType(d.to.entry.Mode)
 			name += copy(block[name:], d.name)
 		}
 		all = all[count:]
