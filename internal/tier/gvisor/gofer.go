@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/lisafs"
@@ -16,9 +17,9 @@ import (
 
 // goferHook is asked for extra seccomp rules at the one moment that matters to
 // us: after the gofer has changed its root, which is the last thing it needs a
-// capability for, and before its filter closes. It adds no rule; it drops
-// every capability. The gofer then reaches exactly what the box's host user
-// may reach below the folders that were mounted for it.
+// capability for, and before its filter closes. It adds no rule; it installs a
+// filter of our own and drops every capability. The gofer then reaches exactly
+// what the box's host user may reach below the folders that were mounted for it.
 type goferHook struct{}
 
 func (goferHook) Name() string { return "sunaba" }
@@ -28,6 +29,10 @@ func (goferHook) TryHandleMount(*specs.Spec, *specs.Mount, string, bool) (lisafs
 }
 
 func (goferHook) SeccompRules() seccomp.SyscallRules {
+	if err := noSetID(); err != nil {
+		fmt.Fprintln(os.Stderr, "gofer:", err)
+		os.Exit(1)
+	}
 	if config.CgoEnabled {
 		// Not all threads can be reached; the box reports it (see create.go).
 		return seccomp.NewSyscallRules()
@@ -37,6 +42,42 @@ func (goferHook) SeccompRules() seccomp.SyscallRules {
 		os.Exit(1) // fail closed: a gofer with capabilities must not serve
 	}
 	return seccomp.NewSyscallRules()
+}
+
+// noSetID has the host's kernel refuse setuid and setgid bits on whatever the
+// gofer makes or changes. What a program makes in a writable mount belongs to
+// the mount's owner: with such a bit it would be a program of that owner, for
+// anybody on the host to start.
+func noSetID() error {
+	refuse := func(arg int) seccomp.Or {
+		var bits seccomp.Or
+		for _, bit := range []uintptr{syscall.S_ISUID, syscall.S_ISGID} {
+			var args seccomp.PerArg
+			args[arg] = seccomp.MaskedEqual(bit, bit)
+			bits = append(bits, args)
+		}
+		return bits
+	}
+	program := seccomp.Program{
+		RuleSets: []seccomp.RuleSet{{
+			Rules: seccomp.MakeSyscallRules(map[uintptr]seccomp.SyscallRule{
+				syscall.SYS_FCHMOD:   refuse(1), // the number is that of the mode's argument
+				syscall.SYS_FCHMODAT: refuse(2),
+				syscall.SYS_MKNODAT:  refuse(2),
+				syscall.SYS_OPENAT:   refuse(3),
+			}),
+			Action: seccomp.ReturnError.Code(uint16(syscall.EPERM)),
+		}},
+		Options: seccomp.ProgramOptions{DefaultAction: seccomp.Allow, BadArchAction: seccomp.KillProcess},
+	}
+	instructions, _, err := program.Build()
+	if err != nil {
+		return fmt.Errorf("cannot build filter: %w", err)
+	}
+	if err := seccomp.SetFilter(instructions); err != nil {
+		return fmt.Errorf("cannot install filter: %w", err)
+	}
+	return nil
 }
 
 func dropGoferCaps() { extension.Register(goferHook{}) }
