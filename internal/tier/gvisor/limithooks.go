@@ -167,6 +167,7 @@ func reportLimits(pipe *os.File) {
 	r := &reporter{pipe: pipe}
 	calls := watched()
 	makesTask := map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
+	opens := map[string]bool{"open": true, "openat": true, "creat": true}
 	for _, table := range []*kernel.SyscallTable{slinux.AMD64, slinux.ARM64} {
 		for no, sc := range table.Table {
 			tell, ok := calls[sc.Name]
@@ -176,6 +177,9 @@ func reportLimits(pipe *os.File) {
 			fn := sc.Fn
 			if makesTask[sc.Name] {
 				fn = r.unlessFull(fn)
+			}
+			if opens[sc.Name] {
+				fn = makesReadOnly(sc.Name, fn)
 			}
 			sc.Fn = func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 				ret, ctl, err := fn(t, sysno, args)
