@@ -114,8 +114,7 @@ func (r *run) end(ctx context.Context, pid int32, grace time.Duration, waited ch
 	select {
 	case <-waited:
 	case <-t.C:
-		r.b.child.Kill() // the guest's kernel does not answer: end it all
-		<-r.b.child.Done()
+		r.b.killAll() // the guest's kernel does not answer
 	}
 }
 
@@ -163,6 +162,7 @@ func (r *run) ended(err error, w *waitReply) box.Result {
 	default:
 	}
 	if err != nil {
+		r.b.killAll() // parts of it may still run; nothing does that nobody can tell of
 		return box.Result{Cause: box.Lost}
 	}
 	ws := syscall.WaitStatus(w.Status)
@@ -191,6 +191,18 @@ func (b *gbox) outOfMemory() (box.LimitHit, bool) {
 		return box.LimitHit{}, false
 	}
 	return box.LimitHit{Limit: "memory", Source: s.OOMKills.Source}, true
+}
+
+// killAll ends the box from outside and returns when the host's kernel has ended
+// all of it, or when it does not manage to.
+func (b *gbox) killAll() {
+	b.child.Kill()
+	t := time.NewTimer(callTimeout)
+	defer t.Stop()
+	select {
+	case <-b.child.Done():
+	case <-t.C:
+	}
 }
 
 // storeFull reports whether the writable layer holds all that it may, to within
