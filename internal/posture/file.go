@@ -28,13 +28,14 @@ func (f File) String() string { return f.Kind + " " + f.Access }
 // oPath is O_PATH of open(2), which has one value on all architectures.
 const oPath = 0o10000000
 
+// files lists the descriptors of a process; of a socket the number stays in its
+// kind, for nameSockets.
 func files(pid int) ([]File, error) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	entries, err := os.ReadDir(dir + "/fd")
 	if err != nil {
 		return nil, failed("list descriptors", err)
 	}
-	var sockets string
 	var all []File
 	for _, e := range entries {
 		target, err := os.Readlink(dir + "/fd/" + e.Name())
@@ -55,10 +56,7 @@ func files(pid int) ([]File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read descriptor: %w", err)
 		}
-		if sockets == "" && strings.HasPrefix(target, "socket:") {
-			sockets = unixSockets(dir)
-		}
-		k := kind(target, sockets)
+		k := kind(target)
 		if target == "/" {
 			// The root of a mount that is attached nowhere looks like ours.
 			k += fileSystem(dir + "/fd/" + e.Name())
@@ -70,16 +68,11 @@ func files(pid int) ([]File, error) {
 }
 
 // kind normalizes the target of a link in /proc/PID/fd.
-func kind(target, sockets string) string {
+func kind(target string) string {
 	name, rest, _ := strings.Cut(target, ":")
 	switch {
 	case name == "pipe":
 		return "pipe"
-	case name == "socket":
-		if inode := strings.Trim(rest, "[]"); strings.Contains(sockets, " "+inode+"\n") || strings.Contains(sockets, " "+inode+" ") {
-			return "unix socket"
-		}
-		return "socket"
 	case name == "/memfd":
 		return "memfd:" + strings.TrimSuffix(rest, " (deleted)")
 	}
@@ -102,12 +95,41 @@ func fileSystem(path string) string {
 	return ""
 }
 
-// unixSockets is the table of unix sockets that the process's and the reader's
-// network namespaces know; a socket stays in the one where it was made.
-func unixSockets(dir string) string {
-	theirs, _ := os.ReadFile(dir + "/net/unix")
-	ours, _ := os.ReadFile("/proc/self/net/unix")
-	return string(theirs) + string(ours)
+// nameSockets tells sockets of the unix family, as the network namespaces of the
+// given processes know them, from others. It looks after the descriptors were
+// read, so that a socket that is still there is known.
+func nameSockets(pids []int, all ...*Process) {
+	table := unixSockets(pids)
+	for _, p := range all {
+		for i, f := range p.Files {
+			inode, ok := strings.CutPrefix(f.Kind, "socket:[")
+			if !ok {
+				continue
+			}
+			inode = strings.TrimSuffix(inode, "]")
+			p.Files[i].Kind = "socket"
+			if strings.Contains(table, " "+inode+"\n") || strings.Contains(table, " "+inode+" ") {
+				p.Files[i].Kind = "unix socket"
+			}
+		}
+	}
+}
+
+// unixSockets is what the network namespaces of some processes know of unix
+// sockets: a socket stays in the namespace where it was made, whoever holds it.
+func unixSockets(pids []int) string {
+	var all strings.Builder
+	seen := map[string]bool{}
+	for _, pid := range pids {
+		ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil || seen[ns] {
+			continue
+		}
+		seen[ns] = true
+		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
+		all.Write(table)
+	}
+	return all.String()
 }
 
 // access reads the flags of proc_pid_fdinfo(5).

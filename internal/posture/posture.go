@@ -47,9 +47,39 @@ type Process struct {
 // inspect it, ptrace(2): root, or the same user if the process's program is
 // readable to it.
 func Read(pid int) (*Process, error) {
+	p, err := read(pid)
+	if err == nil {
+		nameSockets([]int{os.Getpid(), pid}, p)
+	}
+	return p, err
+}
+
+// Tree reads a process and all that are below it, parents before children. Of
+// those below, the ones that ended meanwhile are left out.
+func Tree(pid int) ([]*Process, error) {
+	pids, err := below(pid)
+	if err != nil {
+		return nil, err
+	}
+	var all []*Process
+	for i, pid := range pids {
+		p, err := read(pid)
+		if i > 0 && errors.Is(err, ErrGone) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	nameSockets(append([]int{os.Getpid()}, pids...), all...)
+	return all, nil
+}
+
+func read(pid int) (*Process, error) {
 	p := &Process{PID: pid, Namespaces: map[string]string{}}
 	dir := fmt.Sprintf("/proc/%d", pid)
-	read := func(name string) []byte {
+	text := func(name string) []byte {
 		b, _ := os.ReadFile(dir + "/" + name)
 		return b
 	}
@@ -58,9 +88,9 @@ func Read(pid int) (*Process, error) {
 		return nil, failed("read process", err)
 	}
 	p.Environment = string(bytes.ReplaceAll(env, []byte{0}, nil))
-	p.Args = strings.Split(strings.TrimSuffix(string(read("cmdline")), "\x00"), "\x00")
-	p.Groups = lines(read("cgroup"))
-	p.UIDMap = strings.Join(strings.Fields(string(read("uid_map"))), " ")
+	p.Args = strings.Split(strings.TrimSuffix(string(text("cmdline")), "\x00"), "\x00")
+	p.Groups = lines(text("cgroup"))
+	p.UIDMap = strings.Join(strings.Fields(string(text("uid_map"))), " ")
 	score, err := os.ReadFile(dir + "/oom_score_adj")
 	if err != nil {
 		return nil, failed("read process", err)
@@ -76,7 +106,7 @@ func Read(pid int) (*Process, error) {
 	if p.Root, err = os.Readlink(dir + "/root"); err != nil {
 		return nil, failed("read process", err)
 	}
-	p.Mounts = parseMounts(string(read("mountinfo")))
+	p.Mounts = parseMounts(string(text("mountinfo")))
 	if p.Files, err = files(pid); err != nil {
 		return nil, err
 	}
@@ -87,8 +117,8 @@ func Read(pid int) (*Process, error) {
 	return p, nil
 }
 
-// Below returns pid and every process below it, parents before children.
-func Below(pid int) ([]int, error) {
+// below returns pid and every process below it, parents before children.
+func below(pid int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("cannot list processes: %w", err)

@@ -43,12 +43,27 @@ func threads(pid int) ([]Thread, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read thread %s: %w", e.Name(), err)
 		}
+		if t.Tracer != 0 {
+			t.Tracer = processOf(t.Tracer)
+		}
 		all = append(all, t)
 	}
 	if len(all) == 0 {
 		return nil, failed("read threads", os.ErrNotExist)
 	}
 	return all, nil
+}
+
+// processOf returns the process that a thread belongs to, or 0 if it has gone.
+func processOf(tid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	for line := range strings.Lines(string(text)) {
+		if v, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(v))
+			return n
+		}
+	}
+	return 0
 }
 
 // parseStatus reads proc_pid_status(5). A field that is not there is an error:

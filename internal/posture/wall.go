@@ -8,9 +8,9 @@ import (
 // Unprivileged lists in which way a process has more power on the host than a
 // process of a box may have; it is empty if it has not. Every thread must have
 // four equal user ids that are not 0, four equal group ids that are not 0, no
-// capability in any set that could become effective, no_new_privs, and no
-// tracer. What a box inherits of the caller's supplementary groups and of the
-// bounding set (of no use without privilege to gain) is not judged here.
+// capability in any set that could become effective, and no_new_privs. What a
+// box inherits of the caller's supplementary groups and of the bounding set (of
+// no use without privilege to gain) is not judged here.
 func (p *Process) Unprivileged() []string {
 	var bad []string
 	add := func(t Thread, format string, args ...any) {
@@ -35,8 +35,20 @@ func (p *Process) Unprivileged() []string {
 		if !t.NoNewPrivs {
 			add(t, "no_new_privs is not set")
 		}
-		if t.Tracer != 0 {
-			add(t, "traced by %d", t.Tracer)
+	}
+	return bad
+}
+
+// Traced lists the threads that a process outside of the given ones traces. (A
+// sentry traces its stubs now and then.)
+func Traced(all []*Process) []string {
+	var bad []string
+	for _, p := range all {
+		for _, t := range p.Threads {
+			ours := slices.ContainsFunc(all, func(o *Process) bool { return o.PID == t.Tracer })
+			if t.Tracer != 0 && !ours {
+				bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: traced by process %d", p.PID, p.Args[0], t.TID, t.Tracer))
+			}
 		}
 	}
 	return bad

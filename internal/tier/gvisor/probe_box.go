@@ -104,19 +104,13 @@ func (b *gbox) walls() (v survey, err error) {
 	if err != nil {
 		return v, err
 	}
-	pids, err := posture.Below(b.child.Pid())
+	all, err := posture.Tree(b.child.Pid())
 	if err != nil {
 		return v, err
 	}
+	v.bad = posture.Traced(all)
 	var sentries, gofers int
-	for i, pid := range pids {
-		p, err := posture.Read(pid)
-		if i > 0 && errors.Is(err, posture.ErrGone) {
-			continue // one of the sentry's stubs, which come and go
-		}
-		if err != nil {
-			return v, err
-		}
+	for i, p := range all {
 		v.processes++
 		v.threads += len(p.Threads)
 		switch p.Args[0] {

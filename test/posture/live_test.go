@@ -1,0 +1,160 @@
+package posture
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/posture"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// live is a box that stands, with a shell in it that waits for its next line.
+type live struct {
+	user    harness.User
+	state   string
+	id      string
+	front   *posture.Process
+	janitor *posture.Process
+	runner  *posture.Process
+	sentry  *posture.Process
+	gofer   *posture.Process // nil without host folders
+	stubs   []*posture.Process
+
+	pid   int // the front's
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// guest is the program in the box: for each line that it reads it starts four
+// more processes, and says so when they run.
+const guest = `echo ready; while read l; do for i in 1 2 3 4; do sleep 1000 & done; echo more; done`
+
+// start starts a box and reads all its processes.
+func start(t *testing.T, u harness.User, args ...string) *live {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	cmd := harness.Command(ctx, t, u, append(append([]string{"run"}, args...), "--", "sh", "-c", guest)...)
+	l := &live{user: u, state: harness.State(t, u)}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	var err error
+	if l.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.stdin.Close()
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		cancel()
+	})
+	l.pid, l.lines = cmd.Process.Pid, bufio.NewScanner(out)
+	l.expect(t, "ready", &errs)
+	// The program may run before the runner's call that waits for its end has
+	// its connection to the sentry. Then all stands still.
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		l.read(t)
+		if l.waits() || time.Now().After(deadline) {
+			return l
+		}
+	}
+}
+
+// waits reports whether the runner's call has its connection, at both ends.
+func (l *live) waits() bool {
+	sockets := func(p *posture.Process) (n int) {
+		for _, f := range p.Files {
+			if f.Kind == "unix socket" {
+				n++
+			}
+		}
+		return n
+	}
+	want := sentryFiles(l.gofer != nil, 1)["unix socket rw"].min
+	return sockets(l.runner) == 2 && sockets(l.sentry) == want && sockets(l.stubs[len(l.stubs)-1]) == want
+}
+
+func (l *live) expect(t *testing.T, word string, errs *bytes.Buffer) {
+	t.Helper()
+	if !l.lines.Scan() || l.lines.Text() != word {
+		t.Fatalf("the guest said %q, want %q: %v %s", l.lines.Text(), word, l.lines.Err(), errs)
+	}
+}
+
+// more starts four more guest processes and reads all again.
+func (l *live) more(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(l.stdin, "more\n"); err != nil {
+		t.Fatal(err)
+	}
+	l.expect(t, "more", &bytes.Buffer{})
+	l.read(t)
+}
+
+// read finds the processes below the front by the names that they were started
+// with.
+func (l *live) read(t *testing.T) {
+	t.Helper()
+	all, err := posture.Tree(l.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.front, l.janitor, l.runner, l.sentry, l.gofer, l.stubs = nil, nil, nil, nil, nil, nil
+	for _, p := range all {
+		one := map[string]**posture.Process{
+			"sunaba-janitor": &l.janitor, "sunaba-runner": &l.runner, "runsc-sandbox": &l.sentry, "runsc-gofer": &l.gofer,
+		}[p.Args[0]]
+		switch {
+		case p.PID == l.pid:
+			l.front = p
+		case one != nil && *one == nil:
+			*one = p
+		case p.Args[0] == "" && l.sentry != nil:
+			l.stubs = append(l.stubs, p) // systrap unmaps the arguments too
+		default:
+			t.Errorf("process %d %q is none that a box consists of", p.PID, p.Args)
+		}
+	}
+	if l.janitor == nil || l.runner == nil || l.sentry == nil || len(l.stubs) == 0 {
+		t.Fatalf("found janitor %v, runner %v, sentry %v, %d stubs", l.janitor != nil, l.runner != nil, l.sentry != nil, len(l.stubs))
+	}
+	var task struct{ ID string }
+	if err := json.Unmarshal([]byte(l.janitor.Args[1]), &task); err != nil || task.ID == "" {
+		t.Fatalf("cannot read the box's name from its janitor: %v", err)
+	}
+	l.id = task.ID
+}
+
+// walls are the processes that a program in the box talks to, directly or not.
+func (l *live) walls() []*posture.Process {
+	all := append([]*posture.Process{l.sentry}, l.stubs...)
+	if l.gofer != nil {
+		all = append(all, l.gofer)
+	}
+	return all
+}
+
+// inside are all processes that stand in the box's group.
+func (l *live) inside() []*posture.Process { return append(l.walls(), l.runner) }
+
+var digest = regexp.MustCompile(`[0-9a-f]{64}`)
+
+// normal replaces what differs from box to box in a path or a line.
+func (l *live) normal(s string) string {
+	s = strings.ReplaceAll(s, l.state, "STATE")
+	s = strings.ReplaceAll(s, l.id, "ID")
+	return digest.ReplaceAllString(s, "DIGEST")
+}
