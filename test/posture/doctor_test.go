@@ -115,6 +115,9 @@ func TestDoctorOnThisHost(t *testing.T) {
 		if u == harness.Root && len(g.Weak) > 0 {
 			t.Errorf("root's boxes are weak here: %q", g.Weak)
 		}
+		if strict := harness.Run(t, u, "run", "--strict", "--", "true"); strict.Code != map[bool]int{true: 241, false: 0}[len(g.Weak) > 0] {
+			t.Errorf("strict ended with %d where weak is %q: %s", strict.Code, g.Weak, strict.Stderr)
+		}
 		for _, other := range d.Tiers {
 			if other.Tier != box.TierGvisor && other.InBuild {
 				t.Errorf("tier %s is said to be in this build", other.Tier)

@@ -65,7 +65,7 @@ func goferFiles() map[string]count {
 func runnerFiles(gofer bool) map[string]count {
 	watched := 1
 	if gofer {
-		watched = 2
+		watched = 3 // gVisor waits for both, the runner for the gofer
 	}
 	return map[string]count{
 		"/dev/null r":                   exactly(2),
@@ -78,7 +78,7 @@ func runnerFiles(gofer bool) map[string]count {
 		"pipe w":                        exactly(3),
 		"anon_inode:[eventfd] rw":       {1, 2},
 		"anon_inode:[eventpoll] rw":     exactly(1),
-		"anon_inode:[pidfd] rw":         exactly(watched), // sentry and gofer
+		"anon_inode:[pidfd] rw":         exactly(watched),
 		"cpu limit of the Go runtime r": {0, 2},
 	}
 }
