@@ -20,11 +20,13 @@
 // A Landlock domain with scopes keeps its members from signalling anybody
 // outside it. Two programs that each made a domain of their own could not
 // signal each other, though they are in one box: a shell could not end the
-// server that an earlier command has started. A long-lived box has its programs
-// started by one locked thread that entered a [Domain] once; they inherit it,
-// and Options.Domain stays nil. The same thread gives the box one session
-// keyring; a keyring for each program would soon meet the quota, which is 200
-// keys for a user.
+// server that an earlier command has started. So a box that lives has its
+// programs started by one thread, which [Thread] has confined; they inherit
+// domain, keyring, rights and filter, and starting one costs nothing more. (A
+// keyring for each would soon meet the quota, too: 200 keys for a user.) What
+// belongs to processes and not to threads, descriptors and limits, is left to
+// the process: its own are inherited, or each program's first step is an
+// [Exec] with Options.Confined.
 //
 // # Libraries
 //
@@ -36,8 +38,10 @@
 package confine
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -46,9 +50,12 @@ import (
 
 // Options says how a process confines itself. It survives encoding/json.
 type Options struct {
-	// Domain is entered if it is not nil. Nil is for a process whose parent has
-	// entered one for it.
+	// Domain is entered if it is not nil.
 	Domain *Domain
+	// Confined is for a process that was started by a thread that [Thread] has
+	// confined: its rights and its filter are read back, not made again.
+	// Domain must be nil.
+	Confined bool
 	// Limits are upper bounds by resource (unix.RLIMIT_NOFILE and so on), soft
 	// and hard, in the resource's unit. A limit that is lower already stays.
 	// RLIMIT_CORE is 0 unless named here. Name RLIMIT_NOFILE: the Go runtime
@@ -66,15 +73,13 @@ type Applied struct {
 	Weak        []string       // what this kernel or user could not give, in words
 	Keyring     int            // serial number of the new session keyring; 0 without Domain
 	Landlock    Landlock       // zero without Domain
-	Descriptors []int          // open in the program
+	Descriptors []int          // open in the program; nil from Thread, like the following of the process
+	Limits      map[int]uint64 // those in force, of the resources in Options and RLIMIT_CORE
+	Umask       int            // 0 if it was left
 	Caps        Caps           // all zero, but Bounding if it could not be emptied
 	Securebits  int            // see linux/securebits.h
 	NoNewPrivs  bool           // true
-	Dumpable    bool           // false; execve resets it, see Apply
-	Limits      map[int]uint64 // those in force, of the resources in Options and RLIMIT_CORE
-	Umask       int            // 0 if it was left
 	Seccomp     int            // 2: filtered
-	Filter      int            // number of the filter's instructions
 }
 
 // Apply confines the calling thread and, for what belongs to the process
@@ -83,7 +88,7 @@ type Applied struct {
 // goroutine; after an error it must end.
 //
 // The steps are: memory closed to others of the same user, until execve opens
-// it again; descriptors; keyring and domain; capabilities; limits; filter.
+// it again; descriptors; mask; keyring and domain; capabilities; filter; limits.
 // Address space, data and process limits come last of all, since they bind the
 // Go runtime too, whose next allocation or thread might fail. Use [Exec], which
 // does nothing between these and the program, if they are tight.
@@ -98,21 +103,11 @@ func Apply(o Options) (Applied, error) {
 func apply(o Options) (Applied, limits, error) {
 	runtime.LockOSThread()
 	var a Applied
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return a, nil, fmt.Errorf("cannot close memory to others: %w", err)
+	if err := closeMemory(); err != nil {
+		return a, nil, err
 	}
 	var err error
 	if a.Descriptors, err = closeOthers(o.Keep); err != nil { // reads /proc, which a domain may close
-		return a, nil, err
-	}
-	if o.Domain != nil {
-		e, err := o.Domain.Enter()
-		if err != nil {
-			return a, nil, err
-		}
-		a.Keyring, a.Landlock, a.Weak = e.Keyring, e.Landlock, e.Weak
-	}
-	if err := a.dropRights(); err != nil {
 		return a, nil, err
 	}
 	if o.Umask != 0 {
@@ -125,24 +120,73 @@ func apply(o Options) (Applied, limits, error) {
 	if err != nil {
 		return a, nil, err
 	}
+	if err := a.confine(o); err != nil {
+		return a, nil, err
+	}
 	if err := early.set(); err != nil {
 		return a, nil, err
 	}
 	a.Limits = map[int]uint64{}
-	for _, l := range append(early, late...) {
+	for _, l := range slices.Concat(early, late) {
 		a.Limits[l.resource] = l.value
 	}
-	d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-	if err != nil || d == 1 {
-		return a, nil, fmt.Errorf("cannot close memory to others: it is open (%d, %v)", d, err)
+	return a, late, nil
+}
+
+// Thread confines the calling thread, and with it every process that it starts,
+// in all that is kept by thread: session keyring, domain, capabilities, secure
+// bits, no_new_privs and filter. It locks the goroutine to the thread for good;
+// the rest of the process keeps its rights. See [DropRights] for those.
+func Thread(d Domain) (Applied, error) {
+	runtime.LockOSThread()
+	var a Applied
+	return a, a.confine(Options{Domain: &d})
+}
+
+func (a *Applied) confine(o Options) error {
+	switch {
+	case o.Confined && o.Domain != nil:
+		return errors.New("cannot enter a domain in a confined process: no option may be both")
+	case o.Confined:
+		if err := a.readRights(); err != nil {
+			return err
+		}
+		return a.readFilter()
+	case o.Domain != nil:
+		if err := o.Domain.enter(a); err != nil {
+			return err
+		}
+	}
+	if err := a.dropRights(); err != nil {
+		return err
 	}
 	program, err := seccomp.Compile(runtime.GOARCH)
 	if err != nil {
-		return a, nil, err
+		return err
 	}
 	if err := seccomp.Install(program, seccomp.CallingThread); err != nil {
-		return a, nil, err
+		return err
 	}
-	a.Seccomp, a.Filter = unix.SECCOMP_MODE_FILTER, len(program) // Install asked
-	return a, late, nil
+	return a.readFilter()
+}
+
+func (a *Applied) readFilter() error {
+	var err error
+	if a.Seccomp, err = unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || a.Seccomp != unix.SECCOMP_MODE_FILTER {
+		return fmt.Errorf("cannot go on without a filter: seccomp mode is %d (%v)", a.Seccomp, err)
+	}
+	return nil
+}
+
+// closeMemory keeps other processes of the same user from the memory and the
+// descriptors of this one, as far as the kernel can: see PR_SET_DUMPABLE in
+// prctl(2). execve opens them again.
+func closeMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot close memory to others: %w", err)
+	}
+	if d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || d != 0 {
+		return fmt.Errorf("cannot close memory to others: it is open (%d, %v)", d, err)
+	}
+	return nil
 }

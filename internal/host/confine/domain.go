@@ -3,7 +3,6 @@ package confine
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -23,13 +22,6 @@ type Domain struct {
 	Devices []string
 }
 
-// Entered says what came of [Domain.Enter].
-type Entered struct {
-	Keyring  int // serial number of the new session keyring
-	Landlock Landlock
-	Weak     []string
-}
-
 // Landlock says what Landlock keeps; see landlock(7) and linux/landlock.h.
 type Landlock struct {
 	ABI    int    // version of the kernel's interface, 0 if it has none
@@ -41,42 +33,36 @@ type Landlock struct {
 	Probed bool
 }
 
-// Enter gives the calling thread a new session keyring and a new domain, and
-// with it all processes that it starts. It locks the goroutine to its thread
-// for good and sets no_new_privs, which a domain needs.
-//
-// A kernel without Landlock, or with an old one, is not an error: Weak says
-// what is missing, and the caller decides. An error leaves the thread in an
-// unknown state.
-func (d Domain) Enter() (Entered, error) {
-	runtime.LockOSThread()
-	var e Entered
+// enter gives the calling thread a new session keyring and a new domain. A
+// kernel without Landlock, or with an old one, is not an error: Weak says what
+// is missing, and the caller decides.
+func (d Domain) enter(a *Applied) error {
 	var err error
-	if e.Keyring, err = newKeyring(); err != nil {
-		return e, err
+	if a.Keyring, err = newKeyring(); err != nil {
+		return err
 	}
-	if err := setNoNewPrivs(); err != nil {
-		return e, err
+	if err := setNoNewPrivs(); err != nil { // Landlock wants it
+		return err
 	}
 	abi, err := landlockABI()
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
-		e.Weak = []string{"Landlock is not in this kernel: files, abstract sockets and signals are kept by namespaces alone"}
-		return e, nil
+		a.Weak = append(a.Weak, "Landlock is not in this kernel: files, abstract sockets and signals are kept by namespaces alone")
+		return nil
 	}
 	if err != nil {
-		return e, fmt.Errorf("cannot ask for Landlock: %w", err)
+		return fmt.Errorf("cannot ask for Landlock: %w", err)
 	}
 	before := d.probe()
-	if e.Landlock, err = d.restrict(abi); err != nil {
-		return e, err
+	if a.Landlock, err = d.restrict(abi); err != nil {
+		return err
 	}
-	if e.Landlock.Probed, err = before.compare(d.probe(), e.Landlock); err != nil {
-		return e, err
+	if a.Landlock.Probed, err = before.compare(d.probe(), a.Landlock); err != nil {
+		return err
 	}
 	if abi < 6 {
-		e.Weak = []string{fmt.Sprintf("Landlock of this kernel (version %d, not 6) does not keep abstract sockets and signals: namespaces alone do", abi)}
+		a.Weak = append(a.Weak, fmt.Sprintf("Landlock of this kernel (version %d, not 6) does not keep abstract sockets and signals: namespaces alone do", abi))
 	}
-	return e, nil
+	return nil
 }
 
 // newKeyring replaces the session keyring, which passes through fork, execve

@@ -73,16 +73,7 @@ func everyone(t *testing.T) []in {
 	return list
 }
 
-// run returns what a child wrote, as T.
-func run[T any](t *testing.T, cmd *exec.Cmd) (out T) {
-	t.Helper()
-	text := output(t, cmd)
-	if err := json.Unmarshal(text, &out); err != nil {
-		t.Fatalf("%v in %q", err, text)
-	}
-	return out
-}
-
+// output is what a child wrote.
 func output(t *testing.T, cmd *exec.Cmd) []byte {
 	t.Helper()
 	var errs bytes.Buffer

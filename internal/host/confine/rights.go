@@ -82,7 +82,10 @@ func (a *Applied) readRights() error {
 	if a.Caps.Bounding != 0 {
 		a.Weak = append(a.Weak, "the bounding set of capabilities is not empty: this user may not empty it, and no_new_privs alone keeps it from being used")
 	}
-	a.NoNewPrivs = true // setNoNewPrivs asked
+	v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if a.NoNewPrivs = v == 1; err != nil || !a.NoNewPrivs {
+		return fmt.Errorf("cannot go on without no_new_privs: it is %d (%v)", v, err)
+	}
 	return nil
 }
 

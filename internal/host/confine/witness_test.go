@@ -23,6 +23,7 @@ type task struct {
 	Write    []string // files to make
 	Kill     []int    // signal 0
 	Connect  []string // abstract sockets
+	Dup      []int    // descriptors for the program to inherit by mistake
 	Describe bool     // Facts.Status and the like
 }
 
@@ -50,9 +51,7 @@ func become(arg []byte) error {
 	if t.Options == nil {
 		return syscall.Exec(argv[0], argv, env)
 	}
-	// Two descriptors for the program to inherit by mistake: one with a number
-	// that Go has not made, and one far away.
-	for _, fd := range []int{77, 900} {
+	for _, fd := range t.Dup {
 		if err := unix.Dup2(1, fd); err != nil {
 			return err
 		}
@@ -143,16 +142,15 @@ func (f *facts) describe() error {
 	return err
 }
 
-// starter enters a domain on one thread and starts two processes from it: a
-// victim, and a witness that tries to signal it and somebody outside.
+// starter confines one thread and starts two processes from it: a victim, and a
+// witness that tries to signal it and somebody outside.
 func starter(arg []byte) error {
 	var outside int
 	if err := json.Unmarshal(arg, &outside); err != nil {
 		return err
 	}
-	runtime.LockOSThread()
 	d := Domain{ReadOnly: append(systemFolders(), self), Devices: []string{"/dev"}}
-	if _, err := d.Enter(); err != nil {
+	if _, err := Thread(d); err != nil {
 		return err
 	}
 	v := command("victim", nil)
@@ -170,7 +168,7 @@ func starter(arg []byte) error {
 	if _, err := stdout.Read(make([]byte, 2)); err != nil {
 		return err
 	}
-	w := command("become", task{Options: &Options{}, Kill: []int{v.Process.Pid, outside}})
+	w := command("become", task{Options: &Options{Confined: true}, Kill: []int{v.Process.Pid, outside}, Describe: true})
 	out, err := w.CombinedOutput()
 	fmt.Print(strings.ReplaceAll(string(out), fmt.Sprint("kill ", v.Process.Pid), "kill victim"))
 	stdin.Close()
@@ -209,7 +207,7 @@ func lookForKey(name string, enter bool) error {
 		return fmt.Errorf("cannot find the key before: %w", err)
 	}
 	if enter {
-		if _, err := (Domain{}).Enter(); err != nil {
+		if err := (Domain{}).enter(&Applied{}); err != nil {
 			return err
 		}
 	}

@@ -39,13 +39,15 @@ func Compile(goarch string) (Program, error) {
 	default:
 		return nil, fmt.Errorf("cannot compile filter: architecture %s has no table", goarch)
 	}
-	start := b.search(segments(goarch))
+	// From the last part to the first; what a load fills the accumulator for is
+	// always written just before it.
+	numbers := b.search(segments(goarch))
 	if goarch == "amd64" {
 		other := b.jump(unix.BPF_JEQ, noCall, b.ret(Unlisted), b.ret(Kill))
-		start = b.jump(unix.BPF_JSET, x32, other, start)
+		b.jump(unix.BPF_JSET, x32, other, numbers)
 	}
-	start = b.load(offNumber)
-	b.jump(unix.BPF_JEQ, arch, start, b.ret(Kill))
+	number := b.load(offNumber)
+	b.jump(unix.BPF_JEQ, arch, number, b.ret(Kill))
 	b.load(offArch)
 	slices.Reverse(b.rev)
 	return b.rev, nil
