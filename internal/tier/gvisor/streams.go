@@ -116,12 +116,13 @@ func (s *streams) pumpOut(src *os.File, dst io.Writer) {
 // dst fails, the rest is read and dropped: the program must not block on a
 // reader that has gone.
 func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
-	stop := make(chan struct{})
+	stop, woken := make(chan struct{}), make(chan struct{})
 	defer close(stop)
 	go func() {
 		select {
 		case <-ended:
 			_ = src.SetReadDeadline(time.Now()) // wakes a blocked read; the rest is read below
+			close(woken)
 		case <-stop:
 		}
 	}()
@@ -133,16 +134,22 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 			}
 		}
 	}
-	for {
+	over := func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+	for !over() {
 		n, err := src.Read(buf)
 		write(n)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return // end of file, or a terminal whose other side is closed
 		}
 	}
+	<-woken // before deadlines are set here
 	// All that the program wrote is in the pipe by now, however long the
 	// writing of it takes.
 	deadline := time.Now().Add(drainTime)
@@ -164,6 +171,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 			_ = src.SetReadDeadline(deadline)
 			n, err := src.Read(buf)
 			write(n)
+			taken += n
 			if err != nil {
 				return
 			}
