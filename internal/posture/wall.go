@@ -54,23 +54,29 @@ func Traced(all []*Process) []string {
 	return bad
 }
 
-// Wall lists in which way a process that a program in a box talks to falls
-// short of a wall: all of [Process.Unprivileged], and every thread must be under
-// a system-call filter, the environment must be empty, and every namespace must
-// be another than outside's.
-func (p *Process) Wall(outside *Process) []string {
-	bad := p.Unprivileged()
-	for _, t := range p.Threads {
-		if t.Seccomp != 2 {
-			bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: no system-call filter (mode %d)", p.PID, p.Args[0], t.TID, t.Seccomp))
-		}
-	}
+// Apart lists what a process of a box shares with the world outside: a namespace,
+// or an environment that is not empty.
+func (p *Process) Apart(outside *Process) []string {
+	var bad []string
 	if p.Environment != "" {
 		bad = append(bad, fmt.Sprintf("process %d (%s): environment %.80q", p.PID, p.Args[0], p.Environment))
 	}
 	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		if p.Namespaces[name] == outside.Namespaces[name] {
 			bad = append(bad, fmt.Sprintf("process %d (%s): shares its %s namespace with the host", p.PID, p.Args[0], name))
+		}
+	}
+	return bad
+}
+
+// Wall lists in which way a process that a program in a box talks to falls
+// short of a wall: all of [Process.Unprivileged] and [Process.Apart], and every
+// thread must be under a system-call filter.
+func (p *Process) Wall(outside *Process) []string {
+	bad := append(p.Unprivileged(), p.Apart(outside)...)
+	for _, t := range p.Threads {
+		if t.Seccomp != 2 {
+			bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: no system-call filter (mode %d)", p.PID, p.Args[0], t.TID, t.Seccomp))
 		}
 	}
 	return bad

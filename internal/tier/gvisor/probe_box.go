@@ -122,6 +122,7 @@ func (b *gbox) walls() (v survey, err error) {
 		}
 		if i == 0 {
 			v.bad = append(v.bad, p.Unprivileged()...)
+			v.bad = append(v.bad, p.Apart(self)...)
 		} else {
 			v.bad = append(v.bad, p.Wall(self)...)
 		}
