@@ -130,6 +130,44 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
+// TestJumpsReachAnyDistance places the two targets of a jump around the edge of
+// what its 8 bits can reach. The table of today is smaller than that.
+func TestJumpsReachAnyDistance(t *testing.T) {
+	const first, second = Action(unix.SECCOMP_RET_ERRNO | 1), Action(unix.SECCOMP_RET_ERRNO | 2)
+	ret := func(a Action) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(a)} }
+	for far := 250; far < 260; far++ {
+		for near := 0; near < far; near++ {
+			if near == 3 {
+				near = 248
+			}
+			for _, swap := range []bool{false, true} {
+				var b builder
+				x := b.put(ret(first))
+				for b.distance(x) < far-near {
+					b.put(ret(Kill))
+				}
+				y := b.put(ret(second))
+				for b.distance(y) < near {
+					b.put(ret(Kill))
+				}
+				yes, no := first, second
+				if swap {
+					x, y, yes, no = y, x, no, yes
+				}
+				b.jump(unix.BPF_JEQ, 7, x, y)
+				b.load(offNumber)
+				slices.Reverse(b.rev)
+				m := load(t, b.rev)
+				got7, _ := m.run(t, systemCall{nr: 7})
+				got8, _ := m.run(t, systemCall{nr: 8})
+				if got7 != yes || got8 != no {
+					t.Fatalf("targets %d and %d away, swapped %v: went to %v and %v", far, near, swap, got7, got8)
+				}
+			}
+		}
+	}
+}
+
 func TestUnknownArchitectureIsAnError(t *testing.T) {
 	for _, goarch := range []string{"", "386", "arm", "riscv64"} {
 		if p, err := Compile(goarch); err == nil {

@@ -45,6 +45,16 @@ func machineFor(t testing.TB, goarch string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := load(t, p)
+	m.goarch, m.arch, m.table = goarch, unix.AUDIT_ARCH_X86_64, Table()
+	if goarch == "arm64" {
+		m.arch = unix.AUDIT_ARCH_AARCH64
+	}
+	return m
+}
+
+func load(t testing.TB, p Program) *machine {
+	t.Helper()
 	ins := make([]bpf.Instruction, len(p))
 	for i, f := range p {
 		ins[i] = bpf.RawInstruction(f.Code, f.Jt, f.Jf, f.K)
@@ -53,11 +63,7 @@ func machineFor(t testing.TB, goarch string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arch := uint32(unix.AUDIT_ARCH_X86_64)
-	if goarch == "arm64" {
-		arch = unix.AUDIT_ARCH_AARCH64
-	}
-	return &machine{goarch: goarch, arch: arch, program: program, covered: make([]bool, len(p)), table: Table()}
+	return &machine{program: program, covered: make([]bool, len(p))}
 }
 
 // run returns what the program says, and which of its input's 64 bytes it read.
