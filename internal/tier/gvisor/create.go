@@ -243,9 +243,10 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox, uid, gid int) (
 }
 
 // addressSlack is what a process may map beyond the memory limit where only
-// RLIMIT_AS bounds it: interpreters reserve address space that they never use
-// (V8 several GiB).
-const addressSlack = 16 << 30
+// RLIMIT_AS bounds it: interpreters reserve address space that they never use,
+// V8 10 GiB for every memory of a WebAssembly module. What is really used is
+// the watchdog's business.
+const addressSlack = 128 << 30
 
 // cpus is the number of processors the guest sees: the quota, rounded up.
 func cpus(milli int64) int { return int(math.Ceil(float64(milli) / 1000)) }
