@@ -1,0 +1,5 @@
+//go:build !compat
+
+package compat
+
+const long = false
