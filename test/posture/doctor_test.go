@@ -392,7 +392,7 @@ func TestOrdinaryUserWithDelegatedGroupsIsNotWeak(t *testing.T) {
 		if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
 			t.Skip("needs control groups of version 1 at " + mount + ": in version 2 a service manager delegates")
 		}
-		dir := mount + "/sunaba-posture-test"
+		dir := fmt.Sprintf("%s/sunaba-posture-test-%d", mount, os.Getpid())
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
