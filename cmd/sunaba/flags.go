@@ -34,6 +34,10 @@ type runFlags struct {
 	args    []string
 	command bool // args came after "--"
 
+	// timed is whether somebody has chosen a time limit. A person at a terminal
+	// ends a session; only a limit that was asked for does it for them.
+	timed bool
+
 	// How live output ended.
 	unread  error // why it could not be written
 	midLine bool  // standard error is in the middle of a line
@@ -184,12 +188,13 @@ func (f *runFlags) configure(file string, settings []setting) error {
 		if err != nil {
 			return err
 		}
-		f.cfg = cfg
+		f.cfg, f.timed = cfg, true
 	}
 	for _, s := range settings {
 		if err := f.cfg.Set(s.key, s.value); err != nil {
 			return flagValue(s.flag, err)
 		}
+		f.timed = f.timed || s.flag == "timeout"
 	}
 	if f.tier != "" {
 		probe := f.cfg // only to check the name with the same words as in a file

@@ -116,7 +116,8 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	if rep.Cause == box.Canceled {
 		f.unread = cmp.Or(out.failed, errs.failed)
 	}
-	f.midLine = errs.line.open || out.line.open && out.clean != nil && errs.clean != nil
+	f.midLine = errs.line.open || errs.clean != nil && (out.line.open && out.clean != nil ||
+		rep.Cause == box.Canceled && terminal.IsTerminal(os.Stdin)) // there is a ^C on the line
 	return rep, err
 }
 

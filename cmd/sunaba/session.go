@@ -53,6 +53,9 @@ func session(ctx context.Context, e *engine.Engine, req engine.Request, progress
 		req.Stdin = &typedEnd{r: os.Stdin}
 		return e.Run(ctx, req)
 	}
+	if !rf.timed {
+		req.Policy.Spec.Limits.Timeout = 0
+	}
 	req.Stdin = &interruptReader{r: os.Stdin, second: func() { cancel(&box.Stop{Cause: box.Canceled}) }}
 	restore := func() {}
 	defer func() { restore() }()

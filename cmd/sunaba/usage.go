@@ -55,7 +55,11 @@ flags:
 			help += "; may be repeated"
 		}
 		if k.Default != "" && k.Default != "false" {
-			help += " (default " + strings.Trim(k.Default, `"`) + ")"
+			help += " (default " + strings.Trim(k.Default, `"`)
+			if k.Flag == "timeout" {
+				help += "; none when you sit at the terminal of -t"
+			}
+			help += ")"
 		}
 		describe(w, "--"+k.Flag+" "+arg, help)
 	}

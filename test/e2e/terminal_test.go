@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// typist is a person at a terminal at which sunaba runs.
+type typist struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	screen *os.File     // the terminal's other side
+	line   *os.File     // the terminal itself, kept open to look at its modes
+	modes  string       // as stty writes them
+	seen   bytes.Buffer // all that ever came
+	at     int          // up to where it was looked for
+	done   chan struct{}
+}
+
+// sit starts sunaba at a terminal of 40 rows and 100 columns. Files in redirect
+// take the place of the terminal: 0 to 2.
+func sit(t *testing.T, u harness.User, redirect map[int]*os.File, args ...string) *typist {
+	t.Helper()
+	screen, line, err := host.OpenPTY(box.WindowSize{Rows: 40, Cols: 100})
+	if err != nil {
+		t.Skipf("no terminal can be had here: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	p := &typist{t: t, cmd: harness.Command(ctx, t, u, args...), screen: screen, line: line, done: make(chan struct{})}
+	p.modes = p.stty()
+	files := []*os.File{line, line, line}
+	for i, f := range redirect {
+		files[i] = f
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = files[0], files[1], files[2]
+	if p.cmd.SysProcAttr == nil {
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	p.cmd.ExtraFiles = []*os.File{line}
+	p.cmd.SysProcAttr.Setsid, p.cmd.SysProcAttr.Setctty, p.cmd.SysProcAttr.Ctty = true, true, 3
+	p.cmd.Env = append(p.cmd.Env, "TERM=xterm-256color")
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-p.done
+		screen.Close()
+		line.Close()
+	})
+	return p
+}
+
+// stty returns all modes of the terminal.
+func (p *typist) stty() string {
+	p.t.Helper()
+	cmd := exec.Command("stty", "-g")
+	cmd.Env, cmd.Stdin = []string{"PATH=/usr/bin:/bin"}, p.line
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// sees waits until text is on the screen, after what was seen before.
+func (p *typist) sees(text string) {
+	p.t.Helper()
+	buf := make([]byte, 4096)
+	for {
+		if i := strings.Index(p.seen.String()[p.at:], text); i >= 0 {
+			p.at += i + len(text)
+			return
+		}
+		_ = p.screen.SetReadDeadline(time.Now().Add(patience))
+		n, err := p.screen.Read(buf)
+		p.seen.Write(buf[:n])
+		if err != nil {
+			p.t.Fatalf("%q was never on the screen: %v\nafter: %q", text, err, p.seen.String()[p.at:])
+		}
+	}
+}
+
+func (p *typist) types(keys string) {
+	p.t.Helper()
+	if _, err := p.screen.WriteString(keys); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// leaves waits for sunaba's end, checks that the terminal is as it was, and
+// returns all that was ever on it.
+func (p *typist) leaves(code int) string {
+	p.t.Helper()
+	buf := make([]byte, 4096)
+	for ended := false; !ended; {
+		select {
+		case <-p.done:
+			ended = true // what it has written is there to be read
+		default:
+		}
+		for {
+			_ = p.screen.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+			n, err := p.screen.Read(buf)
+			p.seen.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		p.t.Errorf("exit code %d, want %d; the screen: %q", got, code, p.seen.String())
+	}
+	if now := p.stty(); now != p.modes {
+		p.t.Errorf("the terminal's modes are %s, they were %s", now, p.modes)
+	}
+	return p.seen.String()
+}
