@@ -1,0 +1,111 @@
+package ext4
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+const superOffset = 1024
+
+// Features that the kernel must know. All are older than Linux 4.0.
+const (
+	compat   = 0x8 | 0x20 | 0x200             // ext_attr, dir_index, sparse_super2
+	incompat = 0x2 | 0x40 | 0x200             // filetype, extents, flex_bg
+	roCompat = 0x2 | 0x8 | 0x10 | 0x20 | 0x40 // large_file, huge_file, gdt_csum, dir_nlink, extra_isize
+)
+
+// super returns the superblock. Its UUID is zero, so that nobody's
+// /dev/disk/by-uuid changes while a box runs.
+func (l layout) super(o Options) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 1024)
+	u32 := func(off int, v int64) { le.PutUint32(b[off:], uint32(v)) }
+	u16 := func(off int, v int64) { le.PutUint16(b[off:], uint16(v)) }
+
+	u32(0x00, l.groups*l.inodes)
+	u32(0x04, l.blocks)
+	u32(0x0c, l.blocks-l.root-1)
+	u32(0x10, l.groups*l.inodes-l.used)
+	u32(0x18, 2) // block size: 1024 << 2
+	u32(0x1c, 2) // cluster size
+	u32(0x20, l.perGroup)
+	u32(0x24, l.perGroup) // in clusters
+	u32(0x28, l.inodes)
+	u32(0x30, o.Now.Unix())
+	u16(0x36, -1) // never check after some number of mounts
+	u16(0x38, 0xef53)
+	u16(0x3a, 1) // clean
+	u16(0x3c, 1) // go on after an error: EIO for the box, nothing for the host
+	u32(0x40, o.Now.Unix())
+	u32(0x4c, 1)         // revision with the fields from here on
+	u32(0x54, l.first()) // first inode that is not reserved
+	u16(0x58, inodeSize)
+	u32(0x5c, compat)
+	u32(0x60, incompat)
+	u32(0x64, roCompat)
+	copy(b[0xec:], o.Seed[:])
+	b[0xfc] = 1 // half-MD4
+	u32(0x108, o.Now.Unix())
+	u16(0x15c, inodeSize-128-96)
+	u16(0x15e, inodeSize-128-96)
+	u32(0x160, 2) // the hash takes bytes as unsigned
+	b[0x174] = 4  // 2^4 groups are allocated from as one
+	return b
+}
+
+// first returns the number of the first inode that is not reserved. The excess
+// is declared reserved where the format allows it: in the first group.
+func (l layout) first() int64 {
+	if first := l.used + 1; first <= l.inodes {
+		return first
+	}
+	return reservedInodes + 1
+}
+
+// rootInode returns inode 2: a folder of one block.
+func (l layout) rootInode(o Options) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, inodeSize)
+	sec, extra := stamp(o.Now)
+	le.PutUint16(b[0x00:], 0o040755)
+	le.PutUint16(b[0x02:], uint16(o.UID))
+	le.PutUint32(b[0x04:], BlockSize)
+	for _, off := range []int{0x08, 0x0c, 0x10, 0x90} {
+		le.PutUint32(b[off:], sec)
+	}
+	le.PutUint16(b[0x18:], uint16(o.GID))
+	le.PutUint16(b[0x1a:], 2)             // links
+	le.PutUint32(b[0x1c:], BlockSize/512) // sectors
+	le.PutUint32(b[0x20:], 0x80000)       // mapped by extents
+	le.PutUint16(b[0x28:], 0xf30a)
+	le.PutUint16(b[0x2a:], 1) // extents
+	le.PutUint16(b[0x2c:], 4) // room for
+	le.PutUint16(b[0x38:], 1) // blocks in the first
+	le.PutUint32(b[0x3c:], uint32(l.root))
+	le.PutUint16(b[0x78:], uint16(o.UID>>16))
+	le.PutUint16(b[0x7a:], uint16(o.GID>>16))
+	le.PutUint16(b[0x80:], inodeSize-128-96)
+	for _, off := range []int{0x84, 0x88, 0x8c, 0x94} {
+		le.PutUint32(b[off:], extra)
+	}
+	return b
+}
+
+// stamp splits a time as inodes hold it: 34 bits of seconds, 30 of nanoseconds.
+func stamp(t time.Time) (sec, extra uint32) {
+	s := t.Unix()
+	return uint32(s), uint32(t.Nanosecond())<<2 | uint32((s-int64(int32(s)))>>32)&3
+}
+
+func rootBlock() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, BlockSize)
+	le.PutUint32(b[0:], 2)
+	le.PutUint16(b[4:], 12)
+	b[6], b[7], b[8] = 1, 2, '.'
+	le.PutUint32(b[12:], 2)
+	le.PutUint16(b[16:], BlockSize-12)
+	b[18], b[19] = 2, 2
+	copy(b[20:], "..")
+	return b
+}
