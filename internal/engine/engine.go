@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -73,9 +74,10 @@ type run struct {
 	rep     *box.Report
 	started time.Time
 
-	budget   *stream.Budget
-	activity *stream.Activity
-	out, err captured
+	budget     *stream.Budget
+	activity   *stream.Activity
+	delivering atomic.Int32 // writes that have not returned
+	out, err   captured
 }
 
 // captured is one output stream's account.
@@ -206,8 +208,12 @@ func (r *run) runCommand(ctx context.Context, b box.Box, spec box.Spec) (box.Res
 		defer t.Stop()
 	}
 	go func() {
-		if r.activity.Wait(ctx, l.Idle) {
-			cancel(&box.Stop{Cause: box.Idle, Limit: "idle_sec", Source: "clock", Grace: l.Grace})
+		for r.activity.Wait(ctx, l.Idle) {
+			if r.delivering.Load() == 0 {
+				cancel(&box.Stop{Cause: box.Idle, Limit: "idle_sec", Source: "clock", Grace: l.Grace})
+				return
+			}
+			r.activity.Touch() // it is the caller's reader who does nothing
 		}
 	}()
 	return b.Run(ctx, r.req.Command, st)
@@ -224,15 +230,20 @@ func (r *run) stream(c *captured, live io.Writer, limit int64) io.Writer {
 		ws = append(ws, live)
 	}
 	c.writer = r.budget.Writer(io.MultiWriter(ws...))
-	return touchWriter{c.writer, r.activity}
+	return touchWriter{c.writer, r}
 }
 
 type touchWriter struct {
 	w io.Writer
-	a *stream.Activity
+	r *run
 }
 
-func (t touchWriter) Write(p []byte) (int, error) { t.a.Touch(); return t.w.Write(p) }
+func (t touchWriter) Write(p []byte) (int, error) {
+	t.r.delivering.Add(1)
+	defer t.r.delivering.Add(-1)
+	defer t.r.activity.Touch()
+	return t.w.Write(p)
+}
 
 type touchReader struct {
 	r io.Reader

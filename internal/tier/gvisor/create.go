@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"gvisor.dev/gvisor/runsc/config"
@@ -99,6 +100,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	if config.CgoEnabled && len(set.Mounts) > 0 {
 		b.weak = append(b.weak, weakCgo)
+	}
+	if slices.ContainsFunc(spec.Mounts, func(m box.Mount) bool { return !m.ReadOnly }) {
+		b.weak = append(b.weak, weakMount)
 	}
 	if err := b.start(uid, gid); err != nil {
 		return nil, err
