@@ -125,14 +125,17 @@ func oneLine(name string) string {
 // fileHint helps with the commonest surprise: files of the caller's folder are
 // not in the box unless they were asked for.
 func fileHint(f *runFlags, rep *box.Report) string {
-	if rep.Error == nil && (rep.ExitCode == nil || *rep.ExitCode == 0) {
+	if rep.ExitCode != nil && *rep.ExitCode == 0 || rep.ExitCode == nil && rep.Error == nil {
 		return ""
 	}
 	args := f.args
-	if !f.hasCode && len(args) > 0 {
-		if f.command && rep.Error != nil && isFile(args[0]) {
+	if rep.Error != nil { // it did not start
+		if f.command && len(args) > 0 && !f.has(args[0]) && isFile(args[0]) {
 			return fmt.Sprintf("hint: %s is on this machine but not in the box; `sunaba run %s` copies it in", args[0], args[0])
 		}
+		return ""
+	}
+	if !f.hasCode && len(args) > 0 {
 		args = args[1:]
 	}
 	for _, a := range args {
@@ -149,9 +152,10 @@ func fileHint(f *runFlags, rep *box.Report) string {
 
 // has says whether a file of that name was asked for.
 func (f *runFlags) has(name string) bool {
+	name = filepath.Clean(name)
 	return slices.ContainsFunc(f.copies, func(c string) bool {
 		src, as, named := strings.Cut(c, ":")
-		return src == name || as == name || !named && filepath.Base(src) == name
+		return filepath.Clean(src) == name || as == name || !named && filepath.Base(src) == name
 	})
 }
 

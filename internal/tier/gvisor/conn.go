@@ -90,6 +90,9 @@ func (c *conn) call(ctx context.Context, op string, in, out any, files ...*os.Fi
 	if err != nil {
 		return fmt.Errorf("cannot encode %s request: %w", op, err)
 	}
+	if len(msg) > host.MaxMessage {
+		return fmt.Errorf("cannot send %s request: %w", op, errTooLong)
+	}
 	if err := c.link.Send(msg, files...); err != nil {
 		return errors.Join(errRunnerGone, err)
 	}

@@ -24,7 +24,8 @@ import (
 const (
 	memoryOverhead = 64 << 20
 	pidsOverhead   = 1024
-	pidsPerTask    = 4 // host threads that one guest task may cost
+	pidsPerTask    = 4       // host threads that one guest task may cost
+	maxPids        = 1 << 22 // PID_MAX_LIMIT on 64 bits: proc(5); pids.max takes no more
 )
 
 // gbox implements box.Box.
@@ -154,7 +155,7 @@ func (b *gbox) limit() error {
 	if b.t.cfg.Groups != nil {
 		g, err := b.t.cfg.Groups.Create(string(b.id), cgroup.Limits{
 			Memory: l.Memory + memoryOverhead,
-			Pids:   l.Processes*pidsPerTask + pidsOverhead,
+			Pids:   min(l.Processes*pidsPerTask+pidsOverhead, maxPids),
 		})
 		if err == nil {
 			b.group = g

@@ -15,6 +15,9 @@ import (
 
 // Run implements box.Box.
 func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Result, error) {
+	if err := checkText(cmd); err != nil {
+		return box.Result{}, err
+	}
 	started := time.Now()
 	r := &run{b: b, st: st, limit: make(chan box.LimitHit, 8)}
 	b.conn.onLimit(r.onLimit)
@@ -313,18 +316,7 @@ func (r *run) startFailed(ctx context.Context, cmd box.Command, started time.Tim
 	if errors.Is(err, errRunnerGone) {
 		return box.Result{}, box.Errorf(box.Fault, "run", "cannot run %q: %w", cmd.Argv[0], err)
 	}
-	// gVisor's words for a failed execve(2), without its inner path names.
-	for _, m := range []struct{ in, out string }{
-		{"no such file or directory", "not found in the box"},
-		{"error finding executable", "not found in the box's PATH"},
-		{"permission denied", "not executable"},
-		{"exec format error", "not a program this machine can run"},
-	} {
-		if strings.Contains(err.Error(), m.in) {
-			return box.Result{}, box.Errorf(box.Invalid, "run", "cannot run %q: %s", cmd.Argv[0], m.out)
-		}
-	}
-	return box.Result{}, box.Errorf(box.Invalid, "run", "cannot run %q: %w", cmd.Argv[0], err)
+	return box.Result{}, cannotRun(cmd.Argv[0], err)
 }
 
 // usage is the host's account, read while the box still stands.
