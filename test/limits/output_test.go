@@ -88,6 +88,14 @@ func TestReaderThatDoesNotReadCannotHoldTheRun(t *testing.T) {
 			l.over(t, 20*time.Second)
 			l.wait(t, 250)
 		})
+		side(t, "but may pause for longer than the idle time", func(t *testing.T) {
+			l := start(t, u, "--idle", "1", "--", "sh", "-c", `echo up; head -c 300000 /dev/zero`)
+			l.up(t)
+			time.Sleep(3 * time.Second)
+			if got := l.wait(t, 0); len(got) != 300000 {
+				t.Errorf("%d of 300000 bytes came", len(got))
+			}
+		})
 		side(t, "that has gone", func(t *testing.T) {
 			l := start(t, u, "--timeout", "60", "--", "sh", "-c", `echo up; exec yes`)
 			l.up(t)

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,22 @@ func TestPolicyInForceIsWhatWasAskedFor(t *testing.T) {
 		}
 		if e.Policy.Limits != want {
 			t.Errorf("policy is %+v, want %+v", e.Policy.Limits, want)
+		}
+	})
+}
+
+// A folder of the host that the program may write to is under no limit of the
+// box, whoever runs it; a read-only one changes nothing.
+func TestWritableMountIsNamedAsWeak(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		dir := harness.Dir(t, u)
+		shell(t, u, "ls /data", "--mount", dir+":/data").exited(t)
+		e := shell(t, u, "echo x > /data/x", "--mount", dir+":/data:rw")
+		if e.Cause != box.Exited || e.code != 0 {
+			t.Errorf("ended by %s with %d: %s", e.Cause, e.code, e.StderrClean)
+		}
+		if want := append([]string{"disk"}, weakFor(t, u)...); !slices.Equal(slices.Sorted(slices.Values(want)), e.weak()) {
+			t.Errorf("weak is %q, want lines about %q", e.Weak, want)
 		}
 	})
 }
