@@ -22,7 +22,9 @@ import (
 //
 // The folder holds, for an image with digest sha256:D, the file D.erofs (mode
 // 0444) and the record D.json (mode 0600); key-K.json says which image was made
-// from the inputs with hash K; lock-* serialize builders; tmp-* are unfinished.
+// from the inputs with hash K; lock-* serialize builders; tmp-* are unfinished;
+// trees/D is the image's content as files, for those who cannot mount it (see
+// [Store.Tree]), and trees/D.json its record.
 // A file gets its name only when it is complete and on disk.
 //
 // # Verification
@@ -142,10 +144,15 @@ func (s *Store) Images() ([]Info, error) {
 	return infos, nil
 }
 
-// Remove removes an image. Descriptors that are open stay usable.
+// Remove removes an image and its extracted tree. Descriptors of the image that
+// are open stay usable; while a tree is open, it is an error (box.Exhausted),
+// and nothing is removed.
 func (s *Store) Remove(digest string) error {
 	if !validDigest(digest) {
 		return box.Errorf(box.Invalid, "remove image", "cannot remove image %q: not a digest", digest)
+	}
+	if err := s.removeTree(digest); err != nil {
+		return err
 	}
 	if err := os.Remove(s.file(digest, imageExt)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -177,14 +184,14 @@ func (s *Store) Prune(unused time.Duration) ([]string, error) {
 			continue
 		}
 		if err := s.Remove(info.Digest); err != nil {
-			if box.KindOf(err) == box.NotFound {
-				continue
+			if kind := box.KindOf(err); kind == box.NotFound || kind == box.Exhausted {
+				continue // gone meanwhile, or in use
 			}
 			return gone, err
 		}
 		gone = append(gone, info.Digest)
 	}
-	return gone, s.removeTemps("tmp-record-", time.Hour)
+	return gone, errors.Join(s.sweepOrphans(), s.sweepTrees(), s.removeTemps("tmp-record-", time.Hour))
 }
 
 // removeTemps removes unfinished files that are older than age.
