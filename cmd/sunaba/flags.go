@@ -34,9 +34,10 @@ type runFlags struct {
 	args    []string
 	command bool // args came after "--"
 
-	// timed is whether somebody has chosen a time limit. A person at a terminal
-	// ends a session; only a limit that was asked for does it for them.
-	timed bool
+	// asked is whether somebody has chosen a time or an output limit. A person
+	// at a terminal ends a session; only a limit that was asked for does it for
+	// them.
+	asked struct{ time, output bool }
 
 	// How live output ended.
 	unread  error // why it could not be written
@@ -188,13 +189,15 @@ func (f *runFlags) configure(file string, settings []setting) error {
 		if err != nil {
 			return err
 		}
-		f.cfg, f.timed = cfg, true
+		f.cfg = cfg
+		f.asked.time, f.asked.output = true, true
 	}
 	for _, s := range settings {
 		if err := f.cfg.Set(s.key, s.value); err != nil {
 			return flagValue(s.flag, err)
 		}
-		f.timed = f.timed || s.flag == "timeout"
+		f.asked.time = f.asked.time || s.flag == "timeout"
+		f.asked.output = f.asked.output || s.flag == "max-output"
 	}
 	if f.tier != "" {
 		probe := f.cfg // only to check the name with the same words as in a file

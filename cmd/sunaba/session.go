@@ -9,6 +9,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/engine"
+	"github.com/sunaba-dev/sunaba/internal/policy"
 	"github.com/sunaba-dev/sunaba/internal/stream"
 	"github.com/sunaba-dev/sunaba/internal/terminal"
 )
@@ -53,8 +54,11 @@ func session(ctx context.Context, e *engine.Engine, req engine.Request, progress
 		req.Stdin = &typedEnd{r: os.Stdin}
 		return e.Run(ctx, req)
 	}
-	if !rf.timed {
+	if !rf.asked.time {
 		req.Policy.Spec.Limits.Timeout = 0
+	}
+	if r, ok := policy.RangeOf("max_output"); ok && !rf.asked.output && !req.Capture {
+		req.Policy.Spec.Limits.Output = r.Max // nothing keeps it
 	}
 	req.Stdin = &interruptReader{r: os.Stdin, second: func() { cancel(&box.Stop{Cause: box.Canceled}) }}
 	restore := func() {}

@@ -56,7 +56,7 @@ flags:
 		}
 		if k.Default != "" && k.Default != "false" {
 			help += " (default " + strings.Trim(k.Default, `"`)
-			if k.Flag == "timeout" {
+			if k.Flag == "timeout" || k.Flag == "max-output" {
 				help += "; none when you sit at the terminal of -t"
 			}
 			help += ")"

@@ -208,6 +208,16 @@ func TestASessionWithItsOutputInAFile(t *testing.T) {
 	p.leaves(9)
 }
 
+func TestASessionHasRoomForOutput(t *testing.T) {
+	harness.NothingLeft(t)
+	u := harness.Users()[0]
+	p := sit(t, u, nil, "run", "-t", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end")
+	p.sees("end\r\n")
+	p.leaves(0)
+	p = sit(t, u, nil, "run", "--max-output", "1m", "-t", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end")
+	p.leaves(247)
+}
+
 func TestAPersonAtATerminalHasTime(t *testing.T) {
 	for want, args := range map[float64][]string{0: nil, 7: {"--timeout", "7"}} {
 		r, w, err := os.Pipe()

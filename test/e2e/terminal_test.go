@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,17 +79,18 @@ func (p *typist) stty() string {
 // sees waits until text is on the screen, after what was seen before.
 func (p *typist) sees(text string) {
 	p.t.Helper()
-	buf := make([]byte, 4096)
-	for {
-		if i := strings.Index(p.seen.String()[p.at:], text); i >= 0 {
-			p.at += i + len(text)
+	buf := make([]byte, 32<<10)
+	for from := p.at; ; {
+		if i := bytes.Index(p.seen.Bytes()[from:], []byte(text)); i >= 0 {
+			p.at = from + i + len(text)
 			return
 		}
+		from = max(p.at, p.seen.Len()-len(text))
 		_ = p.screen.SetReadDeadline(time.Now().Add(patience))
 		n, err := p.screen.Read(buf)
 		p.seen.Write(buf[:n])
 		if err != nil {
-			p.t.Fatalf("%q was never on the screen: %v\nafter: %q", text, err, p.seen.String()[p.at:])
+			p.t.Fatalf("%q was never on the screen: %v\nafter: %q", text, err, p.seen.Bytes()[p.at:])
 		}
 	}
 }
