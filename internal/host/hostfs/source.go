@@ -136,3 +136,9 @@ func isWithin(dir, p string) bool {
 	rest, ok := strings.CutPrefix(p, dir)
 	return ok && (rest == "" || rest[0] == '/')
 }
+
+// IsInode reports whether info is of the inode with that device and number.
+func IsInode(info fs.FileInfo, dev, ino uint64) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && uint64(st.Dev) == dev && st.Ino == ino
+}

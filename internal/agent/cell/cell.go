@@ -1,0 +1,108 @@
+// Package cell is PID 1 of a box of the process tier.
+//
+// The cell is the agent's program, executed from a sealed file in memory. It
+// builds the jail, drops every right it has, and then starts, watches and reaps
+// programs at the front's request. It shares its user with the programs that it
+// starts, so it is not dumpable, which keeps them from its memory and its
+// descriptors, and it is PID 1, which keeps them from signalling it.
+//
+// Programs are started by one thread of the cell that has confined itself
+// (package confine) before the first of them: they inherit its Landlock domain,
+// its system call filter and its empty session keyring.
+package cell
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/confine"
+	"github.com/sunaba-dev/sunaba/internal/host/jail"
+)
+
+// Names that the agent's program goes by inside a box of this tier.
+const (
+	ArgvCell = "sunaba-cell"
+	ArgvExec = "sunaba-exec"
+)
+
+// Setup is the body of the first request. Its files, in order: root, store if
+// HasStore, one per bind, the seed archive if HasSeeds.
+type Setup struct {
+	Dir        string
+	Hostname   string
+	HasStore   bool
+	StoreBytes int64
+	StoreFiles int64
+	ShmBytes   int64
+	Writable   []jail.Writable
+	Binds      []string // targets
+	Sources    []Source // instead of files, where the front cannot make mounts
+	HasSeeds   bool
+	Domain     confine.Domain // what programs may reach
+	// CellLimits hold for the cell and all it starts. Limits are set by each
+	// program's own first step, which costs an execution more: for what the
+	// cell could not live under itself.
+	CellLimits, Limits map[int]uint64
+}
+
+// Source is a path that the cell clones in its own mount namespace, after
+// checking that it still is the inode that the front judged.
+type Source struct {
+	Path     string
+	Dev, Ino uint64
+	ReadOnly bool
+}
+
+// Ready answers Setup.
+type Ready struct {
+	Applied confine.Applied // of every program, read back from the kernel
+}
+
+type cell struct {
+	server  *wire.Server
+	set     Setup
+	kids    *children
+	starter *starter // nil before setup
+}
+
+// Main is the whole life of a cell.
+func Main() int {
+	link, err := host.NewLink(os.NewFile(3, "link"))
+	if err != nil {
+		return 1
+	}
+	c := &cell{server: wire.NewServer(link), kids: newChildren()}
+	c.server.Serve([]string{"setup"}, c.handle)
+	return 0 // the front is gone, and with this process goes the box
+}
+
+func (c *cell) handle(op string, body json.RawMessage, files []*os.File) (any, error) {
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	switch op {
+	case "setup":
+		return c.setup(body, files)
+	case "exec":
+		return c.exec(body, files)
+	case "wait":
+		var w wire.Wait
+		if err := json.Unmarshal(body, &w); err != nil {
+			return nil, err
+		}
+		status, err := c.kids.wait(int(w.Pid))
+		return wire.Waited{Status: status}, err
+	case "signal":
+		var s wire.Signal
+		if err := json.Unmarshal(body, &s); err != nil {
+			return nil, err
+		}
+		return struct{}{}, c.kids.signal(s)
+	}
+	return nil, fmt.Errorf("cannot handle %q: no such request", op)
+}

@@ -1,0 +1,123 @@
+package cell
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/internal/agent"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/confine"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/host/jail"
+)
+
+// setup builds the jail, puts the seeds in, and gives up every right.
+func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
+	if err := json.Unmarshal(body, &c.set); err != nil {
+		return nil, err
+	}
+	conf := jail.Config{
+		Dir: c.set.Dir, StoreBytes: c.set.StoreBytes, StoreFiles: c.set.StoreFiles,
+		Writable: c.set.Writable, ShmBytes: c.set.ShmBytes, Hostname: c.set.Hostname,
+	}
+	seeds, err := c.takeFiles(files, &conf)
+	if err != nil {
+		return nil, err
+	}
+	if err := host.PrivateMounts(); err != nil {
+		return nil, err
+	}
+	if err := c.cloneSources(&conf); err != nil {
+		return nil, err
+	}
+	// For the programs: a process that unshares its time namespace stays, its
+	// children enter (time_namespaces(7)).
+	if err := unix.Unshare(unix.CLONE_NEWTIME); err != nil {
+		return nil, fmt.Errorf("cannot make a time namespace: %w", err)
+	}
+	if err := jail.Build(conf); err != nil {
+		return nil, err
+	}
+	if seeds != nil {
+		if err := agent.Place(seeds, "/"); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("cannot close own memory to programs: %w", err)
+	}
+	for res, v := range c.set.CellLimits {
+		if err := unix.Setrlimit(res, &unix.Rlimit{Cur: v, Max: v}); err != nil {
+			return nil, fmt.Errorf("cannot set limit %d to %d: %w", res, v, err)
+		}
+	}
+	st, err := newStarter(c.set.Domain)
+	if err != nil {
+		return nil, err
+	}
+	if err := confine.DropRights(); err != nil {
+		return nil, err
+	}
+	c.starter = st
+	return Ready{Applied: st.applied}, nil
+}
+
+// takeFiles hands out the files that came with the request, by their order.
+func (c *cell) takeFiles(files []*os.File, conf *jail.Config) (seeds *os.File, err error) {
+	next := func(what string) *os.File {
+		if len(files) == 0 {
+			if err == nil {
+				err = fmt.Errorf("cannot set up box: no file came for %s", what)
+			}
+			return nil
+		}
+		f := files[0]
+		files = files[1:]
+		return f
+	}
+	if len(c.set.Sources) == 0 {
+		conf.Root = next("the root")
+		if c.set.HasStore {
+			conf.Store = next("the store")
+		}
+		for _, target := range c.set.Binds {
+			conf.Binds = append(conf.Binds, jail.Bind{Tree: next(target), Target: target})
+		}
+	}
+	if c.set.HasSeeds {
+		seeds = next("the seeds")
+	}
+	if err == nil && len(files) > 0 {
+		err = fmt.Errorf("cannot set up box: %d files too many came", len(files))
+	}
+	return seeds, err
+}
+
+// cloneSources makes the mounts that an ordinary user's front could not: the
+// root is the first source, the binds follow.
+func (c *cell) cloneSources(conf *jail.Config) error {
+	for i, s := range c.set.Sources {
+		f, info, err := hostfs.OpenMountSource(s.Path, nil)
+		if err != nil {
+			return err
+		}
+		if !hostfs.IsInode(info, s.Dev, s.Ino) {
+			f.Close()
+			return fmt.Errorf("cannot mount %s: it was replaced since it was checked", s.Path)
+		}
+		tree, err := hostfs.CloneMount(f, hostfs.MountAttr{ReadOnly: s.ReadOnly, Recursive: info.IsDir()})
+		f.Close()
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			conf.Root = tree
+		} else {
+			conf.Binds = append(conf.Binds, jail.Bind{Tree: tree, Target: c.set.Binds[i-1]})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// ErrGone is returned by calls that the far end's end cut short.
+var ErrGone = errors.New("the box's first process has ended")
+
+// Conn is the front's end of a link. Calls may be made concurrently.
+type Conn struct {
+	link *host.Link
+	gone chan struct{} // closed when the link ends
+
+	mu      sync.Mutex
+	seq     int
+	pending map[int]chan Reply
+	limits  func(Limit)
+}
+
+// NewConn takes over a link.
+func NewConn(link *host.Link) *Conn {
+	c := &Conn{link: link, gone: make(chan struct{}), pending: make(map[int]chan Reply)}
+	go c.read()
+	return c
+}
+
+// Close ends the link.
+func (c *Conn) Close() { c.link.Close() }
+
+// OnLimit sets who is told of limits from now on; nil for nobody.
+func (c *Conn) OnLimit(fn func(Limit)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limits = fn
+}
+
+func (c *Conn) read() {
+	defer close(c.gone)
+	for {
+		body, files, err := c.link.Receive()
+		for _, f := range files {
+			f.Close() // the far end has nothing to send us
+		}
+		if err != nil {
+			return
+		}
+		var rep Reply
+		if err := json.Unmarshal(body, &rep); err != nil {
+			return
+		}
+		c.mu.Lock()
+		ch := c.pending[rep.Seq]
+		delete(c.pending, rep.Seq)
+		limits := c.limits
+		c.mu.Unlock()
+		switch {
+		case ch != nil:
+			ch <- rep
+		case rep.Seq == 0 && rep.Event == "limit" && limits != nil:
+			var l Limit
+			if json.Unmarshal(rep.Body, &l) == nil {
+				limits(l)
+			}
+		}
+	}
+}
+
+// Call sends a request and waits for its reply, for ctx, or for the far end's
+// end, which is [ErrGone]. The files stay the caller's.
+func (c *Conn) Call(ctx context.Context, op string, in, out any, files ...*os.File) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("cannot encode %s request: %w", op, err)
+	}
+	ch := make(chan Reply, 1)
+	c.mu.Lock()
+	c.seq++
+	seq := c.seq
+	c.pending[seq] = ch
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pending, seq)
+		c.mu.Unlock()
+	}()
+	msg, err := json.Marshal(Request{Seq: seq, Op: op, Body: body})
+	if err != nil {
+		return fmt.Errorf("cannot encode %s request: %w", op, err)
+	}
+	if err := c.link.Send(msg, files...); err != nil {
+		return errors.Join(ErrGone, err)
+	}
+	select {
+	case rep := <-ch:
+		return decode(rep, out)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.gone:
+		select {
+		case rep := <-ch:
+			return decode(rep, out)
+		default:
+			return ErrGone
+		}
+	}
+}
+
+func decode(rep Reply, out any) error {
+	if rep.Error != "" {
+		return errors.New(rep.Error)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(rep.Body, out)
+}

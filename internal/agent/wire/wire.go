@@ -1,0 +1,57 @@
+// Package wire is how the front talks to PID 1 of a box's namespaces: requests
+// and replies as JSON over one link, with open files beside them.
+//
+// The far end is trusted with its box and with nothing else. The front bounds
+// the size of what it hears, gives every call a deadline, and takes no file.
+package wire
+
+import "encoding/json"
+
+// Request goes to the far end, which answers with a Reply of the same Seq.
+type Request struct {
+	Seq  int
+	Op   string // setup, exec, wait, signal; a tier may have more
+	Body json.RawMessage
+}
+
+// Reply answers a request, or (Seq 0) tells of an event.
+type Reply struct {
+	Seq   int
+	Error string `json:",omitempty"`
+	Event string `json:",omitempty"`
+	Body  json.RawMessage
+}
+
+// Exec starts a program; its files are stdin, stdout, stderr.
+type Exec struct {
+	File      string // what to execute; empty = Argv[0], looked up in PATH
+	Argv, Env []string
+	Dir       string
+	Root      bool     // guest root, where the tier has one
+	Caps      []string // guest capabilities, where the tier has them
+	TTY       bool
+}
+
+// Started answers Exec.
+type Started struct{ Pid int32 }
+
+// Wait blocks until a program ends.
+type Wait struct{ Pid int32 }
+
+// Waited answers Wait.
+type Waited struct {
+	Status uint32 // as wait(2) encodes it
+}
+
+// Signal sends a signal.
+type Signal struct {
+	Pid    int32
+	Signal int
+	Group  bool
+}
+
+// Limit is the body of the event "limit".
+type Limit struct {
+	Kind   string
+	Source string
+}
