@@ -31,7 +31,11 @@ func command(args []string) int {
 	case "version", "--version":
 		return versionCommand()
 	case "help", "--help", "-h":
-		usage(os.Stdout)
+		if len(args) > 1 && args[1] == "run" {
+			runUsage(os.Stdout)
+		} else {
+			usage(os.Stdout)
+		}
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, doctor, version, help\n", args[0])

@@ -114,3 +114,12 @@ func TestOneStreamMayBeATerminal(t *testing.T) {
 	}
 	p.leaves(0)
 }
+
+func TestARunInTheBackgroundDoesNotStop(t *testing.T) {
+	harness.NothingLeft(t)
+	// Reading from the terminal would stop it, and its clock with it.
+	p := sitWith(t, shell(t, harness.Users()[0], `exec bash -m -c '"$0" run -- sh -c "cat; echo done" & wait $!; echo code $?' "$0"`), nil)
+	p.sees("done\r\n")
+	p.sees("code 0\r\n")
+	p.leaves(0)
+}

@@ -30,12 +30,19 @@ type typist struct {
 // take the place of the terminal: 0 to 2.
 func sit(t *testing.T, u harness.User, redirect map[int]*os.File, args ...string) *typist {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return sitWith(t, harness.Command(ctx, t, u, args...), redirect)
+}
+
+// sitWith starts any command there.
+func sitWith(t *testing.T, cmd *exec.Cmd, redirect map[int]*os.File) *typist {
+	t.Helper()
 	screen, line, err := host.OpenPTY(box.WindowSize{Rows: 40, Cols: 100})
 	if err != nil {
 		t.Skipf("no terminal can be had here: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	p := &typist{t: t, cmd: harness.Command(ctx, t, u, args...), screen: screen, line: line, done: make(chan struct{})}
+	p := &typist{t: t, cmd: cmd, screen: screen, line: line, done: make(chan struct{})}
 	p.modes = p.stty()
 	files := []*os.File{line, line, line}
 	for i, f := range redirect {
@@ -56,7 +63,7 @@ func sit(t *testing.T, u harness.User, redirect map[int]*os.File, args ...string
 		close(p.done)
 	}()
 	t.Cleanup(func() {
-		cancel()
+		_ = p.cmd.Process.Kill()
 		<-p.done
 		screen.Close()
 		line.Close()
