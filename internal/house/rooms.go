@@ -104,7 +104,7 @@ func testOnly() []string {
 
 // children is where child processes are started: by walls and by the wiring.
 // Test files may start them too.
-var children = []string{"internal/host/...", "internal/agent", "internal/tier/...", "cmd/..."} //house:const a table
+var children = []string{"internal/host/...", "internal/agent/...", "internal/tier/...", "cmd/..."} //house:const a table
 
 func checkImports(t *Tree) []Finding {
 	var out []Finding
