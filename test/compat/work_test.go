@@ -44,6 +44,9 @@ func TestRealWorkRunsUnchanged(t *testing.T) {
 	eachPlace(t, func(t *testing.T, u harness.User, image string) {
 		for _, script := range scripts {
 			name := filepath.Base(script)
+			if image == "base" && !long && (name == "archive.sh" || name == "cxx.sh" || name == "shell.sh") {
+				continue // long, and no different there
+			}
 			t.Run(name, func(t *testing.T) {
 				args := []string{"run", "--image", image, "--timeout", "240s"}
 				full, err := filepath.Abs(script)
