@@ -25,7 +25,7 @@ func attach(f *os.File, flags uint32) (*os.File, error) {
 	copy(config.Info.File_name[:], "sunaba")
 	// A free device is anybody's until it is bound. Every round in which we
 	// lose, somebody else wins.
-	for range 10_000 {
+	for round := range 10_000 {
 		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			return nil, fmt.Errorf("cannot find a free loop device: %w", err)
@@ -35,6 +35,9 @@ func attach(f *os.File, flags uint32) (*os.File, error) {
 			mode = os.O_RDONLY
 		}
 		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), mode, 0)
+		if round < 20 && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO)) {
+			continue // somebody removed the device meanwhile
+		}
 		if err != nil {
 			return nil, unusable("cannot open loop device: %w", err).
 				WithHint("loop devices are made in the host's /dev (devtmpfs); in a container, pass it")
