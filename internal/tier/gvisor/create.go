@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"gvisor.dev/gvisor/runsc/config"
@@ -197,6 +198,11 @@ func (b *gbox) explain(op string, err error) error {
 		if s, serr := b.group.Stats(); serr == nil && s.OOMKills.N > 0 {
 			return box.Errorf(box.Fault, op, "cannot %s: out of memory during the start (limit %d MiB)", op, b.spec.Limits.Memory>>20)
 		}
+	}
+	// gVisor's words for a sentry that came to its end before it was up.
+	if strings.Contains(err.Error(), "waiting for sandbox to start") {
+		return box.Errorf(box.Fault, op, "cannot %s: its kernel ended while it started", op).
+			WithHint("`sunaba doctor` tries each step; with SUNABA_DEBUG=FOLDER (writable for all) gVisor writes there what it did")
 	}
 	return box.Errorf(box.KindOf(err), op, "cannot %s: %w", op, err)
 }
