@@ -28,15 +28,26 @@ func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Re
 		return box.Result{}, err
 	}
 	defer pipes.close()
+	if ctx.Err() != nil {
+		return r.finish(r.stopped(stopOf(ctx)), started), nil
+	}
+	// From here on the program may run, and write, before we are told that it
+	// does. Its start is not given up half-way.
+	pipes.pumpOutput()
 	var ps execStarted
-	cctx, cancel := context.WithTimeout(ctx, startTimeout)
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	err = b.conn.call(cctx, "exec", b.execRequest(cmd), &ps, pipes.guest[:]...)
 	cancel()
 	pipes.closeGuest()
 	if err != nil {
-		return r.startFailed(ctx, cmd, started, err)
+		res, err := r.startFailed(ctx, cmd, err)
+		pipes.drain(ctx)
+		if err != nil {
+			return box.Result{}, err
+		}
+		return r.finish(res, started), nil
 	}
-	pipes.pump()
+	pipes.pumpInput()
 	if pipes.master != nil {
 		go pipes.resize(ctx, st.Resize)
 	}
@@ -304,19 +315,20 @@ func (b *gbox) execRequest(cmd box.Command) execRequest {
 	return e
 }
 
-// startFailed tells a program that cannot be started (the caller's mistake,
-// or a limit) from a box that is gone.
-func (r *run) startFailed(ctx context.Context, cmd box.Command, started time.Time, err error) (box.Result, error) {
+// startFailed tells a program that cannot be started, the caller's mistake, from
+// a box that is gone, or as good as gone: then the program may have run.
+func (r *run) startFailed(ctx context.Context, cmd box.Command, err error) (box.Result, error) {
 	if hit, ok := r.b.outOfMemory(); ok {
-		return r.finish(r.stopped(stopFor(hit)), started), nil
+		return r.stopped(stopFor(hit)), nil
 	}
+	if !errors.Is(err, errRunnerGone) && !errors.Is(err, context.DeadlineExceeded) {
+		return box.Result{}, cannotRun(cmd.Argv[0], err)
+	}
+	r.b.killAll()
 	if ctx.Err() != nil {
-		return r.finish(r.stopped(stopOf(ctx)), started), nil
+		return r.stopped(stopOf(ctx)), nil
 	}
-	if errors.Is(err, errRunnerGone) {
-		return box.Result{}, box.Errorf(box.Fault, "run", "cannot run %q: %w", cmd.Argv[0], err)
-	}
-	return box.Result{}, cannotRun(cmd.Argv[0], err)
+	return box.Result{Cause: box.Lost}, nil
 }
 
 // usage is the host's account, read while the box still stands.

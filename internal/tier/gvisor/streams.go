@@ -78,22 +78,28 @@ func openStreams(cmd box.Command, st box.Streams) (*streams, error) {
 	return s, nil
 }
 
-// pump starts moving bytes. Output is read until its end or until shortly
-// after the program's.
-func (s *streams) pump() {
-	if s.st.Stdin != nil {
-		in := s.in
-		if s.master != nil {
-			in = s.master
-		}
-		go func() {
-			// Ends with the source, or when in is closed after the program's end.
-			_, _ = io.Copy(in, s.st.Stdin)
-			if s.master == nil {
-				in.Close()
-			}
-		}()
+// pumpInput moves the caller's input until it ends, or until the program does.
+// A caller's reader that blocks is left to itself: what it returns later is
+// lost, as is what the program has not read.
+func (s *streams) pumpInput() {
+	if s.st.Stdin == nil {
+		return
 	}
+	in := s.in
+	if s.master != nil {
+		in = s.master
+	}
+	go func() {
+		_, _ = io.Copy(in, s.st.Stdin)
+		if s.master == nil {
+			in.Close()
+		}
+	}()
+}
+
+// pumpOutput moves what the program writes, until the end of the streams or
+// until shortly after the program's.
+func (s *streams) pumpOutput() {
 	s.pumpOut(s.out, s.st.Stdout)
 	if s.master == nil {
 		s.pumpOut(s.err, s.st.Stderr)
