@@ -84,3 +84,19 @@ func ControlPTY(f *os.File) error {
 	}
 	return nil
 }
+
+// ReadNow reads what is in a pipe or terminal, without waiting: EAGAIN if there is
+// nothing. The file must be non-blocking, as those of os.Pipe are.
+func ReadNow(f *os.File, buf []byte) (int, error) {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var n int
+	var rerr error
+	err = rc.Control(func(fd uintptr) { n, rerr = unix.Read(int(fd), buf) })
+	if err != nil {
+		return 0, err
+	}
+	return max(n, 0), rerr
+}

@@ -75,17 +75,18 @@ func Main() int {
 		return 1
 	}
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
-	c.server.Serve([]string{"setup"}, c.handle)
+	c.server.Serve(c.handle)
 	return 0 // the front is gone, and with this process goes the box
 }
 
-func (c *cell) handle(op string, body json.RawMessage, files []*os.File) (any, error) {
+func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
+	body := req.Body
 	defer func() {
 		for _, f := range files {
 			f.Close()
 		}
 	}()
-	switch op {
+	switch req.Op {
 	case "setup":
 		return c.setup(body, files)
 	case "exec":
@@ -104,5 +105,5 @@ func (c *cell) handle(op string, body json.RawMessage, files []*os.File) (any, e
 		}
 		return struct{}{}, c.kids.signal(s)
 	}
-	return nil, fmt.Errorf("cannot handle %q: no such request", op)
+	return nil, fmt.Errorf("cannot handle %q: no such request", req.Op)
 }

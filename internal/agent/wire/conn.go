@@ -8,11 +8,15 @@ import (
 	"os"
 	"sync"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // ErrGone is returned by calls that the far end's end cut short.
 var ErrGone = errors.New("the box's first process has ended")
+
+// ErrTooLong is returned for a request that does not fit into one message.
+var ErrTooLong = errors.New("the request is too long")
 
 // Conn is the front's end of a link. Calls may be made concurrently.
 type Conn struct {
@@ -95,6 +99,9 @@ func (c *Conn) Call(ctx context.Context, op string, in, out any, files ...*os.Fi
 	if err != nil {
 		return fmt.Errorf("cannot encode %s request: %w", op, err)
 	}
+	if len(msg) > host.MaxMessage {
+		return ErrTooLong
+	}
 	if err := c.link.Send(msg, files...); err != nil {
 		return errors.Join(ErrGone, err)
 	}
@@ -115,6 +122,9 @@ func (c *Conn) Call(ctx context.Context, op string, in, out any, files ...*os.Fi
 
 func decode(rep Reply, out any) error {
 	if rep.Error != "" {
+		if rep.Unusable {
+			return &box.Error{Op: "create box", Kind: box.Unusable, Message: rep.Error}
+		}
 		return errors.New(rep.Error)
 	}
 	if out == nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -17,10 +18,16 @@ type Server struct {
 // NewServer serves a link.
 func NewServer(link *host.Link) *Server { return &Server{link: link} }
 
+// Link is the link that is served.
+func (s *Server) Link() *host.Link { return s.link }
+
+// Handler answers one request. It owns the files.
+type Handler func(req Request, files []*os.File) (any, error)
+
 // Serve answers requests until the front goes away or sends what is no
-// request. The handler owns the files. Requests whose op is in alone are
-// handled one by one, before the next is read; all others concurrently.
-func (s *Server) Serve(alone []string, handle func(op string, body json.RawMessage, files []*os.File) (any, error)) {
+// request. A setup is answered before the next request is read, all others
+// concurrently.
+func (s *Server) Serve(handle Handler) {
 	for {
 		body, files, err := s.link.Receive()
 		if err != nil {
@@ -30,26 +37,25 @@ func (s *Server) Serve(alone []string, handle func(op string, body json.RawMessa
 		if err := json.Unmarshal(body, &req); err != nil {
 			return
 		}
-		run := func() {
-			v, err := handle(req.Op, req.Body, files)
-			rep := Reply{Seq: req.Seq}
-			if err != nil {
-				rep.Error = err.Error()
-			} else if rep.Body, err = json.Marshal(v); err != nil {
-				rep.Error = err.Error()
-			}
-			s.post(rep)
-		}
-		single := false
-		for _, op := range alone {
-			single = single || op == req.Op
-		}
-		if single {
-			run()
+		answer := func() { s.Answer(req.Seq, func() (any, error) { return handle(req, files) }) }
+		if req.Op == "setup" {
+			answer()
 		} else {
-			go run()
+			go answer()
 		}
 	}
+}
+
+// Answer sends what fn returns as the reply to request seq.
+func (s *Server) Answer(seq int, fn func() (any, error)) {
+	v, err := fn()
+	rep := Reply{Seq: seq}
+	if err != nil {
+		rep.Error, rep.Unusable = err.Error(), box.KindOf(err) == box.Unusable
+	} else if rep.Body, err = json.Marshal(v); err != nil {
+		rep.Error = err.Error()
+	}
+	s.post(rep)
 }
 
 // Event tells the front of something that it did not ask for.

@@ -18,8 +18,10 @@ type Request struct {
 type Reply struct {
 	Seq   int
 	Error string `json:",omitempty"`
-	Event string `json:",omitempty"`
-	Body  json.RawMessage
+	// Unusable says that the error is this host's inability.
+	Unusable bool   `json:",omitempty"`
+	Event    string `json:",omitempty"`
+	Body     json.RawMessage
 }
 
 // Exec starts a program; its files are stdin, stdout, stderr.
@@ -47,11 +49,11 @@ type Waited struct {
 type Signal struct {
 	Pid    int32
 	Signal int
-	Group  bool
+	Group  bool // the process group that Pid leads, instead of Pid alone
 }
 
 // Limit is the body of the event "limit".
 type Limit struct {
-	Kind   string
+	Name   string // configuration name, as in box.LimitHit
 	Source string
 }

@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // Names that this program goes by when it re-executes itself for a part of a
@@ -33,11 +34,11 @@ func Dispatch(args []string) bool {
 	switch args[0] {
 	case argvRunner:
 		os.Exit(runnerMain(args))
-	case argvJanitor:
-		os.Exit(janitorMain(args))
+	case frame.ArgvJanitor:
+		os.Exit(frame.JanitorMain(args))
 	case argvProbe:
 		os.Exit(probeMain(args))
-	case agentName:
+	case frame.AgentName:
 		os.Exit(agent.Main(args))
 	case argvSandbox:
 		scrubEnvironment(args)

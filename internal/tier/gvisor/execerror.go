@@ -1,15 +1,12 @@
 package gvisor
 
 import (
-	"errors"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 )
-
-// errTooLong is returned for a request that does not fit into one message.
-var errTooLong = errors.New("the request is too long")
 
 // cannotRun says in a person's words why the guest's kernel did not start a
 // program. gVisor wraps its errors in the names of its own layers; the whole
@@ -28,7 +25,7 @@ func cannotRun(name string, err error) *box.Error {
 		{"permission denied", "not executable"},
 		{"exec format error", "not a program this machine can run"},
 		{"argument list too long", "its arguments and environment are too long"},
-		{errTooLong.Error(), "its arguments and environment are too long"},
+		{wire.ErrTooLong.Error(), "its arguments and environment are too long"},
 	} {
 		if strings.Contains(text, m.in) {
 			why = m.out
@@ -36,6 +33,16 @@ func cannotRun(name string, err error) *box.Error {
 		}
 	}
 	return box.Errorf(box.Invalid, "run", "cannot run %q: %s", name, strings.TrimSpace(why))
+}
+
+// kernelEnded puts gVisor's words for a sentry that came to its end before it
+// was up into a person's.
+func kernelEnded(err error) error {
+	if !strings.Contains(err.Error(), "waiting for sandbox to start") {
+		return err
+	}
+	return box.Errorf(box.Fault, "start sandbox", "cannot start sandbox: its kernel ended while it started").
+		WithHint("`sunaba doctor` tries each step; with SUNABA_DEBUG=FOLDER (writable for all) gVisor writes there what it did")
 }
 
 // checkText refuses arguments and variables that are not UTF-8: gVisor's

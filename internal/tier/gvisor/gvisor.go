@@ -6,7 +6,7 @@
 // started it, all of them this same program re-executed:
 //
 //	front    the caller's process: builds the box's group and mounts, counts
-//	         output, keeps the clock (this file, create.go, run.go)
+//	         output, keeps the clock (create.go, package frame)
 //	runner   PID 1 of the box's own namespaces, an unprivileged host user;
 //	         drives gVisor's library (runner*.go)
 //	sentry   the guest's kernel, in an empty root, no capability, under seccomp
@@ -20,14 +20,12 @@
 package gvisor
 
 import (
-	"fmt"
-	"hash/fnv"
 	"os"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // Config is what a Tier is made of.
@@ -50,20 +48,18 @@ type Config struct {
 
 // Tier implements box.Tier.
 type Tier struct {
+	*frame.Site
 	cfg    Config
 	system *os.File // image of systemDir
-	root   bool     // this process may choose host users and make groups
 }
 
 // New prepares the tier: folders and the system image. It starts no process.
 func New(cfg Config) (*Tier, error) {
-	t := &Tier{cfg: cfg, root: host.IsRoot()}
-	for _, d := range []string{t.runDir(), t.storeDir()} {
-		if err := os.Mkdir(d, 0o711); err != nil && !os.IsExist(err) {
-			return nil, fmt.Errorf("cannot make state folder: %w", err)
-		}
+	t := &Tier{cfg: cfg, Site: &frame.Site{State: cfg.State, Groups: cfg.Groups, Janitor: cfg.Janitor}}
+	if err := t.Prepare(); err != nil {
+		return nil, err
 	}
-	sys, err := systemImage(t.storeDir(), cfg.Agent)
+	sys, err := systemImage(t.StoreDir(), cfg.Agent)
 	if err != nil {
 		return nil, err
 	}
@@ -76,20 +72,3 @@ func (t *Tier) Close() error { return t.system.Close() }
 
 // Name implements box.Tier.
 func (t *Tier) Name() box.TierName { return box.TierGvisor }
-
-func (t *Tier) runDir() string   { return t.cfg.State + "/run" }
-func (t *Tier) storeDir() string { return t.cfg.State + "/store" }
-
-// hostUser chooses who a box is on the host. Root's boxes get one user each,
-// from a range that no distribution assigns (0x70000000 and up; see
-// systemd's UIDS-GIDS document for those it does); an ordinary user's boxes
-// are that user.
-func (t *Tier) hostUser(id box.ID) (uid, gid int) {
-	if !t.root {
-		return os.Getuid(), os.Getgid()
-	}
-	h := fnv.New32a()
-	h.Write([]byte(id))
-	n := 0x70000000 + int(h.Sum32()&0xffffff)
-	return n, n
-}

@@ -28,6 +28,22 @@ const (
 	limitFiles     limitKind = 'f' // the writable layer had no inode left
 )
 
+// name is the limit's name in the configuration; empty for a byte that the guest
+// kernel has no business writing.
+func (k limitKind) name() string {
+	switch k {
+	case limitProcesses:
+		return "max_processes"
+	case limitOpenFiles:
+		return "max_open_files"
+	case limitDisk:
+		return "disk"
+	case limitFiles:
+		return "max_files"
+	}
+	return ""
+}
+
 // reporter writes each kind once to a pipe. It runs in the sentry, under its
 // seccomp filter, on the guest's system call path: one comparison when nothing
 // is wrong, one write(2) in a box's life for each kind.

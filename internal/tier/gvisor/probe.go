@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // probeTimeout bounds a whole probe; a host that works needs a second.
@@ -21,12 +21,12 @@ func (t *Tier) Probe(ctx context.Context) box.Caps {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	p := &prober{}
-	p.uid, p.gid = t.hostUser(box.NewID())
+	p.uid, p.gid = t.HostUser(box.NewID())
 	p.add(t.probeState())
-	p.host(ctx, t.runDir())
+	p.host(ctx, t.RunDir())
 	t.probeGroups(ctx, p)
 	p.add(t.probeStore())
-	if t.root {
+	if t.Root() {
 		p.add(t.probeIDMap(p.uid))
 	}
 	p.add(probeTerminal())
@@ -46,9 +46,9 @@ func (t *Tier) Probe(ctx context.Context) box.Caps {
 func ProbeWithout(ctx context.Context, why error) box.Caps {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	t := &Tier{root: host.IsRoot()}
+	t := &Tier{Site: &frame.Site{}}
 	p := &prober{}
-	p.uid, p.gid = t.hostUser(box.NewID())
+	p.uid, p.gid = t.HostUser(box.NewID())
 	p.add(step{Step: missing(stepState, why, adviceState(why)), needed: true})
 	p.host(ctx, "/tmp")
 	p.add(probeTerminal())

@@ -104,7 +104,7 @@ func (b *gbox) walls() (v survey, err error) {
 	if err != nil {
 		return v, err
 	}
-	all, err := posture.Tree(b.child.Pid())
+	all, err := posture.Tree(b.Child.Pid())
 	if err != nil {
 		return v, err
 	}
@@ -158,12 +158,12 @@ func setAside(p *posture.Process) (kept bool) {
 // outside lists the trees of control groups in which a process is not in its
 // box's group though the box has one.
 func (b *gbox) outside(p *posture.Process) []string {
-	if b.group == nil {
+	if b.Group == nil {
 		return nil
 	}
-	inside := slices.ContainsFunc(p.Groups, func(line string) bool { return strings.HasSuffix(line, "/"+b.group.Name()) })
+	inside := slices.ContainsFunc(p.Groups, func(line string) bool { return strings.HasSuffix(line, "/"+b.Group.Name()) })
 	if inside {
 		return nil
 	}
-	return []string{fmt.Sprintf("process %d (%s) is not in control group %s", p.PID, p.Args[0], b.group.Name())}
+	return []string{fmt.Sprintf("process %d (%s) is not in control group %s", p.PID, p.Args[0], b.Group.Name())}
 }

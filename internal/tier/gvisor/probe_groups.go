@@ -12,7 +12,7 @@ import (
 func (t *Tier) probeGroups(ctx context.Context, p *prober) {
 	const prefix = "control group: "
 	if t.cfg.Groups == nil {
-		p.add(step{Step: missing(prefix+"all", errors.New("not looked for"), ""), needed: t.root})
+		p.add(step{Step: missing(prefix+"all", errors.New("not looked for"), ""), needed: t.Root()})
 		return
 	}
 	steps := t.cfg.Groups.Probe(ctx)
@@ -23,8 +23,8 @@ func (t *Tier) probeGroups(ctx context.Context, p *prober) {
 	// What gbox.limit asks for: without these there is no group at all.
 	group := ok["memory limit"] && ok["pids limit"] && ok["process membership"]
 	for _, s := range steps {
-		out := step{Step: s, needed: t.root}
-		if s.State == box.Missing && !t.root {
+		out := step{Step: s, needed: t.Root()}
+		if s.State == box.Missing && !t.Root() {
 			out.State = box.Weak
 			switch {
 			case s.Name == "cpu limit":
@@ -42,7 +42,7 @@ func (t *Tier) probeGroups(ctx context.Context, p *prober) {
 			continue
 		}
 		out := notTried(prefix+name, prefix+"process membership")
-		if out.needed = t.root; !t.root {
+		if out.needed = t.Root(); !t.Root() {
 			out.State = box.Weak
 		}
 		p.add(out)

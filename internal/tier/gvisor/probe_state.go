@@ -51,7 +51,7 @@ func (t *Tier) probeStore() step {
 	const name = "unlinked store"
 	s := step{needed: true}
 	err := func() error {
-		f, err := host.OpenUnlinked(t.storeDir())
+		f, err := host.OpenUnlinked(t.StoreDir())
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,9 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 
-	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // runner is the process between the front and one box: PID 1 of the box's
@@ -23,12 +24,11 @@ import (
 // its few mounts stand. It drives gVisor as a library. When it dies, for
 // whatever reason, the kernel ends everything in the box.
 type runner struct {
-	link *host.Link
+	*wire.Server
 	set  setup
 	conf *config.Config
 	c    *container.Container
 
-	send   sync.Mutex
 	limits limitReader
 
 	keys       sync.Once    // see takeTerminal
@@ -54,70 +54,30 @@ func runnerMain(args []string) int {
 		if err != nil {
 			return 1
 		}
-		r = &runner{link: link}
+		r = &runner{Server: wire.NewServer(link)}
 	}
-	for {
-		body, files, err := r.link.Receive()
-		if err != nil {
-			return 0 // the front is gone, and with this process goes the box
-		}
-		var req request
-		if err := json.Unmarshal(body, &req); err != nil {
-			return 1
-		}
-		if req.Op == "setup" {
-			r.answer(req.Seq, func() (any, error) { return r.setup(req.Seq, req.Body, files) })
-			continue
-		}
-		go r.answer(req.Seq, func() (any, error) {
-			defer closeAll(files)
-			return r.handle(req, files)
-		})
-	}
+	r.Serve(r.handle)
+	return 0 // the front is gone, and with this process goes the box
 }
 
-func (r *runner) answer(seq int, fn func() (any, error)) {
-	v, err := fn()
-	rep := reply{Seq: seq}
-	if err != nil {
-		rep.Error, rep.Unusable = err.Error(), box.KindOf(err) == box.Unusable
-	} else if rep.Body, err = json.Marshal(v); err != nil {
-		rep.Error = err.Error()
+func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
+	if req.Op == "setup" {
+		return r.setup(req.Seq, req.Body, files) // which keeps the files
 	}
-	r.post(rep)
-}
-
-func (r *runner) event(name string, v any) {
-	body, err := json.Marshal(v)
-	if err == nil {
-		r.post(reply{Event: name, Body: body})
-	}
-}
-
-func (r *runner) post(rep reply) {
-	b, err := json.Marshal(rep)
-	if err != nil {
-		return
-	}
-	r.send.Lock()
-	defer r.send.Unlock()
-	_ = r.link.Send(b)
-}
-
-func (r *runner) handle(req request, files []*os.File) (any, error) {
+	defer frame.CloseAll(files)
 	switch req.Op {
 	case "exec":
 		return r.exec(req.Body, files)
 	case "wait":
-		var w waitRequest
+		var w wire.Wait
 		if err := json.Unmarshal(req.Body, &w); err != nil {
 			return nil, err
 		}
 		ws, err := r.c.WaitPID(w.Pid)
 		r.limits.tell() // what the program ran into is said before its end
-		return waitReply{Status: uint32(ws)}, err
+		return wire.Waited{Status: uint32(ws)}, err
 	case "signal":
-		var s signalRequest
+		var s wire.Signal
 		if err := json.Unmarshal(req.Body, &s); err != nil {
 			return nil, err
 		}
@@ -129,11 +89,5 @@ func (r *runner) handle(req request, files []*os.File) (any, error) {
 		return struct{}{}, r.c.Pause()
 	default:
 		return nil, fmt.Errorf("cannot handle %q: no such request", req.Op)
-	}
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // exec starts a program in the running sandbox.
 func (r *runner) exec(body json.RawMessage, files []*os.File) (any, error) {
-	var e execRequest
+	var e wire.Exec
 	if err := json.Unmarshal(body, &e); err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func (r *runner) exec(body json.RawMessage, files []*os.File) (any, error) {
 	if e.TTY {
 		r.onTerminal.Store(pid)
 	}
-	return execStarted{Pid: pid}, nil
+	return wire.Started{Pid: pid}, nil
 }
 
 // guestCaps turns names into a guest task's capabilities. They mean something

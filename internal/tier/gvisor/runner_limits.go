@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // limitReader turns the bytes that the guest kernel writes about limits into
@@ -44,7 +46,7 @@ func (l *limitReader) tell() bool {
 	}
 	buf := make([]byte, 16)
 	for {
-		n, err := readNow(l.pipe, buf)
+		n, err := host.ReadNow(l.pipe, buf)
 		for _, k := range buf[:n] {
 			l.each(limitKind(k))
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -26,7 +27,7 @@ func (r *runner) dropByExec(seq int, in inputs, sources []string) error {
 	if in.seeds != nil {
 		files = append(files, in.seeds)
 	}
-	link, err := r.link.File()
+	link, err := r.Link().File()
 	if err != nil {
 		return fmt.Errorf("cannot keep link: %w", err)
 	}
@@ -60,8 +61,8 @@ func resume(mem *os.File) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{link: link, set: st.Set}
-	r.answer(st.Seq, func() (any, error) {
+	r := &runner{Server: wire.NewServer(link), set: st.Set}
+	r.Answer(st.Seq, func() (any, error) {
 		var in inputs
 		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds}[:len(st.Files)] {
 			*to = os.NewFile(uintptr(st.Files[i]), "passed")

@@ -13,8 +13,10 @@ import (
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // setup builds the box: mounts, then no more rights, then gVisor.
@@ -110,13 +112,13 @@ func (r *runner) mounts(files []*os.File) ([]string, error) {
 func refused(err error) error { return box.Errorf(box.Unusable, "mount", "%w", err) }
 
 // detached returns the mount to attach for m.
-func (r *runner) detached(m setupMount, files *[]*os.File) (*os.File, error) {
+func (r *runner) detached(m frame.Mount, files *[]*os.File) (*os.File, error) {
 	if m.File {
 		f := (*files)[0]
 		*files = (*files)[1:]
 		return f, nil
 	}
-	f, err := openSame(m)
+	f, err := frame.OpenSame(m)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +169,7 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 		return nil, fmt.Errorf("cannot apply bundle: %w", err)
 	}
 	limits, err := r.limits.start(func(k limitKind) {
-		r.event("limit", limitEvent{Kind: string(rune(k)), Source: "guest kernel"})
+		r.Event("limit", wire.Limit{Name: k.name(), Source: "guest kernel"})
 	})
 	if err != nil {
 		return nil, err
@@ -208,7 +210,7 @@ func (r *runner) endWith(pid int) error {
 	}
 	go func() {
 		_, _ = p.Wait()
-		r.link.Close()
+		r.Link().Close()
 	}()
 	return nil
 }

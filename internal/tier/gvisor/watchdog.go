@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 )
 
 // sampleEvery is how often the watchdog looks. A program can go over its limit
@@ -30,7 +32,7 @@ func (r *runner) watch(limit int64) error {
 				return // the sentry has gone
 			}
 			if used > limit {
-				r.event("limit", limitEvent{Kind: "memory", Source: "watchdog"})
+				r.Event("limit", wire.Limit{Name: "memory", Source: "watchdog"})
 				return
 			}
 		}

@@ -17,7 +17,7 @@ const (
 
 // weakStore says what is weak about the place where stores live.
 func (t *Tier) weakStore() []string {
-	if mem, err := host.OnMemory(t.storeDir()); err == nil && mem {
+	if mem, err := host.OnMemory(t.StoreDir()); err == nil && mem {
 		return []string{weakDisk}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package gvisor
+package frame
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
-// argvJanitor is the janitor's name; see Dispatch.
-const argvJanitor = "sunaba-janitor"
+// ArgvJanitor is the name under which this program is a janitor.
+const ArgvJanitor = "sunaba-janitor"
 
 // janitor is a process of its own session that waits for its front to go. If
 // the front says goodbye there is nothing to do; if it was killed, the janitor
@@ -42,7 +42,7 @@ func startJanitor(state string, id box.ID) (*janitor, error) {
 	}
 	defer r.Close()
 	cmd := &exec.Cmd{
-		Path: host.SelfExe, Args: []string{argvJanitor, string(task)}, Env: []string{}, Dir: "/",
+		Path: host.SelfExe, Args: []string{ArgvJanitor, string(task)}, Env: []string{}, Dir: "/",
 		Stdin: r, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
@@ -59,8 +59,8 @@ func (j *janitor) dismiss() {
 	_ = j.cmd.Wait()
 }
 
-// janitorMain is the whole life of a janitor.
-func janitorMain(args []string) int {
+// JanitorMain is the whole life of a janitor.
+func JanitorMain(args []string) int {
 	if len(args) != 2 {
 		return 2
 	}
@@ -74,12 +74,12 @@ func janitorMain(args []string) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	t := &Tier{cfg: Config{State: task.State}}
+	s := &Site{State: task.State}
 	if m, err := cgroup.Detect("/sys/fs/cgroup", "/proc/self/mountinfo", "/proc/self/cgroup"); err == nil {
-		t.cfg.Groups = m
+		s.Groups = m
 	}
 	// The runner may still be dying, and writing into its folder until then.
-	for t.removeNamed(ctx, task.ID) != nil {
+	for s.removeNamed(ctx, task.ID) != nil {
 		select {
 		case <-ctx.Done():
 			return 1

@@ -1,27 +1,30 @@
-package gvisor
+package frame
 
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // Run implements box.Box.
-func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Result, error) {
-	if err := checkText(cmd); err != nil {
+func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Result, error) {
+	e, err := b.adapt.Exec(cmd)
+	if err != nil {
 		return box.Result{}, err
+	}
+	if e.Dir == "" {
+		e.Dir = b.Spec.Workdir
 	}
 	started := time.Now()
 	r := &run{b: b, st: st, limit: make(chan box.LimitHit, 8)}
-	b.conn.onLimit(r.onLimit)
-	defer b.conn.onLimit(nil)
+	b.Conn.OnLimit(r.onLimit)
+	defer b.Conn.OnLimit(nil)
 
 	pipes, err := openStreams(cmd, st)
 	if err != nil {
@@ -34,9 +37,9 @@ func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Re
 	// From here on the program may run, and write, before we are told that it
 	// does. Its start is not given up half-way.
 	pipes.pumpOutput()
-	var ps execStarted
-	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
-	err = b.conn.call(cctx, "exec", b.execRequest(cmd), &ps, pipes.guest[:]...)
+	var ps wire.Started
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StartTimeout)
+	err = b.Conn.Call(cctx, "exec", e, &ps, pipes.guest[:]...)
 	cancel()
 	pipes.closeGuest()
 	if err != nil {
@@ -53,8 +56,8 @@ func (b *gbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Re
 	}
 
 	waited := make(chan error, 1)
-	var w waitReply
-	go func() { waited <- b.conn.call(context.WithoutCancel(ctx), "wait", waitRequest{Pid: ps.Pid}, &w) }()
+	var w wire.Waited
+	go func() { waited <- b.Conn.Call(context.WithoutCancel(ctx), "wait", wire.Wait{Pid: ps.Pid}, &w) }()
 	res := r.await(ctx, ps.Pid, waited, &w)
 	if !pipes.drain(ctx) {
 		// What the program wrote was not all delivered before the caller
@@ -76,7 +79,7 @@ func (r *run) finish(res box.Result, started time.Time) box.Result {
 
 // run is the state of one Run.
 type run struct {
-	b     *gbox
+	b     *Box
 	st    box.Streams
 	limit chan box.LimitHit // limits that end the run
 
@@ -89,7 +92,7 @@ type run struct {
 // cause that nobody observed, and where several things happen at one moment
 // the same one is told every time: a limit that ends the run, then the
 // program's own end, then the caller's wish.
-func (r *run) await(ctx context.Context, pid int32, waited chan error, w *waitReply) box.Result {
+func (r *run) await(ctx context.Context, pid int32, waited chan error, w *wire.Waited) box.Result {
 	var stop *box.Stop
 	select {
 	case hit := <-r.limit:
@@ -138,7 +141,7 @@ func (r *run) signal(ctx context.Context, pid int32, sig syscall.Signal) {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		_ = r.b.conn.call(ctx, "signal", signalRequest{Pid: pid, Signal: int(sig), Group: true}, nil)
+		_ = r.b.Conn.Call(ctx, "signal", wire.Signal{Pid: pid, Signal: int(sig), Group: true}, nil)
 	}()
 }
 
@@ -166,7 +169,7 @@ func (r *run) stopped(s *box.Stop) box.Result {
 // ended reads the program's own end. A broken link is judged by the group's
 // counters. What the guest kernel refused came before the program's end on the
 // same link, so a limit that ends the run is known by now.
-func (r *run) ended(err error, w *waitReply) box.Result {
+func (r *run) ended(err error, w *wire.Waited) box.Result {
 	if hit, ok := r.b.outOfMemory(); ok {
 		return r.stopped(stopFor(hit))
 	}
@@ -180,12 +183,12 @@ func (r *run) ended(err error, w *waitReply) box.Result {
 		return box.Result{Cause: box.Lost}
 	}
 	ws := syscall.WaitStatus(w.Status)
-	if ws.Signaled() && ws.Signal() == syscall.SIGBUS && r.b.storeFull() {
+	if ws.Signaled() && ws.Signal() == syscall.SIGBUS && r.b.adapt.Full() {
 		// A store into a mapped file is no system call that could be refused:
 		// mmap(2) says SIGBUS.
 		hit := box.LimitHit{Limit: "disk", Source: "size of the writable store"}
 		r.add(hit)
-		if r.b.spec.Limits.OnLimit == box.LimitKill {
+		if r.b.Spec.Limits.OnLimit == box.LimitKill {
 			return r.stopped(stopFor(hit))
 		}
 	}
@@ -196,11 +199,11 @@ func (r *run) ended(err error, w *waitReply) box.Result {
 }
 
 // outOfMemory asks the host kernel whether it killed in this box's group.
-func (b *gbox) outOfMemory() (box.LimitHit, bool) {
-	if b.group == nil {
+func (b *Box) outOfMemory() (box.LimitHit, bool) {
+	if b.Group == nil {
 		return box.LimitHit{}, false
 	}
-	s, err := b.group.Stats()
+	s, err := b.Group.Stats()
 	if err != nil || s.OOMKills.N == 0 {
 		return box.LimitHit{}, false
 	}
@@ -209,47 +212,31 @@ func (b *gbox) outOfMemory() (box.LimitHit, bool) {
 
 // killAll ends the box from outside and returns when the host's kernel has ended
 // all of it, or when it does not manage to.
-func (b *gbox) killAll() {
-	b.child.Kill()
+func (b *Box) killAll() {
+	b.Child.Kill()
 	t := time.NewTimer(callTimeout)
 	defer t.Stop()
 	select {
-	case <-b.child.Done():
+	case <-b.Child.Done():
 	case <-t.C:
 	}
 }
 
-// storeFull reports whether the writable layer holds all that it may, to within
-// one allocation of the guest kernel's.
-func (b *gbox) storeFull() bool {
-	return host.Allocated(b.store)+64<<10 > b.spec.Limits.Disk
-}
-
-// onLimit hears from the guest's kernel, through the runner.
-func (r *run) onLimit(e limitEvent) {
-	var name string
-	switch e.Kind {
-	case string(rune(limitProcesses)):
-		name = "max_processes"
-	case string(rune(limitOpenFiles)):
-		name = "max_open_files"
-	case string(rune(limitDisk)):
-		name = "disk"
-	case string(rune(limitFiles)):
-		name = "max_files"
-	case "memory":
-		name = "memory"
+// onLimit hears from the box's side, through its first process.
+func (r *run) onLimit(e wire.Limit) {
+	switch e.Name {
+	case "max_processes", "max_open_files", "disk", "max_files", "memory":
 	default:
 		return // not a word of our protocol
 	}
-	hit := box.LimitHit{Limit: name, Source: e.Source}
+	hit := box.LimitHit{Limit: e.Name, Source: e.Source}
 	if !r.add(hit) {
 		return
 	}
 	if r.st.OnLimit != nil {
 		r.st.OnLimit(hit)
 	}
-	if r.b.spec.Limits.OnLimit == box.LimitKill || name == "memory" {
+	if r.b.Spec.Limits.OnLimit == box.LimitKill || e.Name == "memory" {
 		select {
 		case r.limit <- hit:
 		default:
@@ -298,31 +285,14 @@ func causeOf(limit string) box.Cause {
 	return ""
 }
 
-// rootCaps is what guest root may do in the guest. None of it reaches the host.
-var rootCaps = [...]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"} //house:const capability names
-
-func (b *gbox) execRequest(cmd box.Command) execRequest {
-	e := execRequest{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, TTY: cmd.TTY != nil}
-	if e.Dir == "" {
-		e.Dir = b.spec.Workdir
-	}
-	if !slices.ContainsFunc(e.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
-		e.Env = append(slices.Clone(e.Env), "PATH="+b.path)
-	}
-	if cmd.User == box.UserRoot {
-		e.Root, e.Caps = true, rootCaps[:]
-	}
-	return e
-}
-
 // startFailed tells a program that cannot be started, the caller's mistake, from
 // a box that is gone, or as good as gone: then the program may have run.
 func (r *run) startFailed(ctx context.Context, cmd box.Command, err error) (box.Result, error) {
 	if hit, ok := r.b.outOfMemory(); ok {
 		return r.stopped(stopFor(hit)), nil
 	}
-	if !errors.Is(err, errRunnerGone) && !errors.Is(err, context.DeadlineExceeded) {
-		return box.Result{}, cannotRun(cmd.Argv[0], err)
+	if !errors.Is(err, wire.ErrGone) && !errors.Is(err, context.DeadlineExceeded) {
+		return box.Result{}, r.b.adapt.NotStarted(cmd, err)
 	}
 	r.b.killAll()
 	if ctx.Err() != nil {
@@ -332,14 +302,14 @@ func (r *run) startFailed(ctx context.Context, cmd box.Command, err error) (box.
 }
 
 // usage is the host's account, read while the box still stands.
-func (b *gbox) usage(wall time.Duration) box.Usage {
-	u := box.Usage{Wall: wall, Written: host.Allocated(b.store)}
-	if b.group != nil {
-		if s, err := b.group.Stats(); err == nil {
+func (b *Box) usage(wall time.Duration) box.Usage {
+	u := box.Usage{Wall: wall, Written: b.adapt.Written()}
+	if b.Group != nil {
+		if s, err := b.Group.Stats(); err == nil {
 			u.CPU, u.MemoryPeak = s.CPUTime(), s.MemoryPeak.N
 		}
 		return u
 	}
-	u.CPU, u.MemoryPeak = host.TreeUsage(b.child.Pid())
+	u.CPU, u.MemoryPeak = host.TreeUsage(b.Child.Pid())
 	return u
 }

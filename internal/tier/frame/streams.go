@@ -1,4 +1,4 @@
-package gvisor
+package frame
 
 import (
 	"context"
@@ -160,7 +160,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 	// writing of it takes.
 	deadline := time.Now().Add(drainTime)
 	for taken := 0; ; {
-		n, err := readNow(src, buf)
+		n, err := host.ReadNow(src, buf)
 		write(n)
 		taken += n
 		switch {
@@ -186,21 +186,6 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 			return
 		}
 	}
-}
-
-// readNow reads what is there, without waiting.
-func readNow(f *os.File, buf []byte) (int, error) {
-	rc, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var n int
-	var rerr error
-	err = rc.Control(func(fd uintptr) { n, rerr = syscall.Read(int(fd), buf) })
-	if err != nil {
-		return 0, err
-	}
-	return max(n, 0), rerr
 }
 
 // drain is called when the program has ended. It returns true when all its

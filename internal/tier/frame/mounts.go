@@ -1,4 +1,4 @@
-package gvisor
+package frame
 
 import (
 	"fmt"
@@ -12,12 +12,25 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/image"
 )
 
-// prepareMounts opens every host folder of the box and judges what was opened.
+// Mount is one host folder or file of a box, on its way to the first process.
+type Mount struct {
+	Target   string
+	ReadOnly bool
+	// A prepared, detached mount that comes as a file; or, if File is false,
+	// a path that the first process clones after checking that it still is the
+	// inode that was judged.
+	File     bool
+	IsDir    bool
+	Source   string
+	Dev, Ino uint64
+}
+
+// Mounts opens every host folder of the box and judges what was opened.
 // Root makes detached mounts of exactly those descriptors; an ordinary user
 // cannot, and names the inode instead, which the runner checks before it binds
 // the path in its own mount namespace.
-func (t *Tier) prepareMounts(spec box.Spec, img *image.Image, uid int) ([]setupMount, []*os.File, error) {
-	var out []setupMount
+func (s *Site) Mounts(spec box.Spec, img *image.Image, uid int) ([]Mount, []*os.File, error) {
+	var out []Mount
 	var trees []*os.File
 	for _, m := range slices.Concat(img.Binds, spec.Mounts) {
 		own := slices.Contains(img.Binds, m)
@@ -29,7 +42,7 @@ func (t *Tier) prepareMounts(spec box.Spec, img *image.Image, uid int) ([]setupM
 		if err != nil {
 			return out, trees, box.Errorf(box.Denied, "mount", "%w", err)
 		}
-		sm, tree, err := t.prepareMount(f, info, m, own, uid)
+		sm, tree, err := s.mount(f, info, m, own, uid)
 		f.Close()
 		if err != nil {
 			return out, trees, err
@@ -42,13 +55,13 @@ func (t *Tier) prepareMounts(spec box.Spec, img *image.Image, uid int) ([]setupM
 	return out, trees, nil
 }
 
-func (t *Tier) prepareMount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid int) (setupMount, *os.File, error) {
-	sm := setupMount{Target: m.Target, ReadOnly: m.ReadOnly || own, IsDir: info.IsDir()}
+func (s *Site) mount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid int) (Mount, *os.File, error) {
+	sm := Mount{Target: m.Target, ReadOnly: m.ReadOnly || own, IsDir: info.IsDir()}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return sm, nil, fmt.Errorf("cannot mount %s: no inode", m.Source)
 	}
-	if !t.root {
+	if !s.Root() {
 		sm.Source, sm.Dev, sm.Ino = m.Source, uint64(st.Dev), st.Ino
 		return sm, nil, nil
 	}
@@ -69,9 +82,9 @@ func (t *Tier) prepareMount(f *os.File, info fs.FileInfo, m box.Mount, own bool,
 	return sm, tree, nil
 }
 
-// openSame opens a path in this process's mount namespace and makes sure that
+// OpenSame opens a path in this process's mount namespace and makes sure that
 // it still is the inode that was judged.
-func openSame(m setupMount) (*os.File, error) {
+func OpenSame(m Mount) (*os.File, error) {
 	f, info, err := hostfs.OpenMountSource(m.Source, nil)
 	if err != nil {
 		return nil, err

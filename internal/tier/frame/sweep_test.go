@@ -1,4 +1,4 @@
-package gvisor
+package frame
 
 import (
 	"context"
@@ -14,15 +14,15 @@ import (
 
 func TestSweepRemovesOnlyWhatNobodyHolds(t *testing.T) {
 	state := t.TempDir()
-	tier := &Tier{cfg: Config{State: state}}
-	if err := os.Mkdir(tier.runDir(), 0o711); err != nil {
+	site := &Site{State: state}
+	if err := os.Mkdir(site.RunDir(), 0o711); err != nil {
 		t.Fatal(err)
 	}
 	old := time.Now().Add(-time.Hour)
 	add := func(age time.Time) (box.ID, string) {
 		t.Helper()
 		id := box.NewID()
-		dir := filepath.Join(tier.runDir(), string(id))
+		dir := filepath.Join(site.RunDir(), string(id))
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -43,11 +43,11 @@ func TestSweepRemovesOnlyWhatNobodyHolds(t *testing.T) {
 	defer lock.Close()
 	_, young := add(time.Now())
 	kept, keptDir := add(old)
-	foreign := filepath.Join(tier.runDir(), "not-a-box")
+	foreign := filepath.Join(site.RunDir(), "not-a-box")
 	if err := os.Mkdir(foreign, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	gone, err := tier.Sweep(context.Background(), func(id box.ID) bool { return id == kept })
+	gone, err := site.Sweep(context.Background(), func(id box.ID) bool { return id == kept })
 	if err != nil {
 		t.Fatal(err)
 	}

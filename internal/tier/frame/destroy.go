@@ -1,4 +1,4 @@
-package gvisor
+package frame
 
 import (
 	"context"
@@ -16,28 +16,28 @@ import (
 // Destroy implements box.Box. Killing the runner ends the PID namespace and
 // with it every process of the box; its mounts go with the mount namespace and
 // its store with the last descriptor. What has a name is removed here.
-func (b *gbox) Destroy(ctx context.Context) error {
+func (b *Box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	var errs []error
-	if b.child != nil {
-		b.child.Kill()
+	if b.Child != nil {
+		b.Child.Kill()
 		select {
-		case <-b.child.Done():
+		case <-b.Child.Done():
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", b.id))
+			errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", b.Spec.ID))
 		}
 	}
-	if b.group != nil {
-		errs = append(errs, b.group.Kill(ctx), b.group.Remove(ctx))
+	if b.Group != nil {
+		errs = append(errs, b.Group.Kill(ctx), b.Group.Remove(ctx))
 	}
-	if b.conn != nil {
-		b.conn.link.Close()
+	if b.Conn != nil {
+		b.Conn.Close()
 	}
-	if b.store != nil {
-		b.store.Close()
+	if b.Store != nil {
+		b.Store.Close()
 	}
-	errs = append(errs, removeRunDir(ctx, b.dir))
+	errs = append(errs, removeRunDir(ctx, b.Dir))
 	if b.lock != nil {
 		b.lock.Close()
 	}
@@ -57,27 +57,21 @@ func removeRunDir(ctx context.Context, dir string) error {
 	return hostfs.RemoveTree(ctx, dir)
 }
 
-// Recover implements box.Tier. A box of this tier lives exactly as long as the
-// process that made it, so there is never one to take up.
-func (t *Tier) Recover(_ context.Context, id box.ID, _ []byte) (box.Box, error) {
-	return nil, box.Errorf(box.NotFound, "recover box", "cannot recover box %s: it ended with the process that made it", id)
-}
-
 // sweepAge keeps Sweep from a box that is just being made and not locked yet.
 const sweepAge = 30 * time.Second
 
 // Sweep implements box.Tier: it removes what killed fronts left behind. A run
 // folder is in use while its lock is held.
-func (t *Tier) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
+func (s *Site) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
 	var gone []box.ID
 	var errs []error
-	dir, err := os.ReadDir(t.runDir())
+	dir, err := os.ReadDir(s.RunDir())
 	if err != nil {
 		return nil, fmt.Errorf("cannot list run folders: %w", err)
 	}
 	for _, e := range dir {
 		id := box.ID(e.Name())
-		path := filepath.Join(t.runDir(), e.Name())
+		path := filepath.Join(s.RunDir(), e.Name())
 		info, err := e.Info()
 		if err != nil || time.Since(info.ModTime()) < sweepAge {
 			continue
@@ -85,7 +79,7 @@ func (t *Tier) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, err
 		if !id.Valid() || keep(id) || host.Locked(path) {
 			continue
 		}
-		if err := t.removeNamed(ctx, id); err != nil {
+		if err := s.removeNamed(ctx, id); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -95,13 +89,13 @@ func (t *Tier) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, err
 }
 
 // removeNamed removes what a box without a live front has left under its name.
-func (t *Tier) removeNamed(ctx context.Context, id box.ID) error {
+func (s *Site) removeNamed(ctx context.Context, id box.ID) error {
 	var errs []error
-	if t.cfg.Groups != nil {
-		if g, err := t.cfg.Groups.Open(string(id)); err == nil {
+	if s.Groups != nil {
+		if g, err := s.Groups.Open(string(id)); err == nil {
 			errs = append(errs, g.Kill(ctx), g.Remove(ctx))
 		}
 	}
-	errs = append(errs, removeRunDir(ctx, filepath.Join(t.runDir(), string(id))))
+	errs = append(errs, removeRunDir(ctx, filepath.Join(s.RunDir(), string(id))))
 	return errors.Join(errs...)
 }

@@ -1,10 +1,11 @@
-package gvisor
+package frame
 
 import (
 	"context"
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -16,7 +17,7 @@ func newRun(t *testing.T, onLimit box.OnLimit) *run {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { link.Close(); theirs.Close() })
-	b := &gbox{conn: newConn(link), spec: box.Spec{Limits: box.Limits{OnLimit: onLimit}}}
+	b := &Box{Conn: wire.NewConn(link), Spec: box.Spec{Limits: box.Limits{OnLimit: onLimit}}}
 	return &run{b: b, limit: make(chan box.LimitHit, 8)}
 }
 
@@ -27,21 +28,21 @@ func TestWhatHappensAtOneMomentIsToldTheSameWay(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		onLimit box.OnLimit
-		limits  []limitKind
+		limits  []string
 		stop    *box.Stop
 		cause   box.Cause
 		ended   string
 	}{
 		{"the program's own end", box.LimitRecord, nil, nil, box.Exited, ""},
-		{"its end and a limit that is recorded", box.LimitRecord, []limitKind{limitDisk}, nil, box.Exited, ""},
-		{"its end and a limit that kills", box.LimitKill, []limitKind{limitDisk}, nil, box.DiskLimit, "disk"},
+		{"its end and a limit that is recorded", box.LimitRecord, []string{"disk"}, nil, box.Exited, ""},
+		{"its end and a limit that kills", box.LimitKill, []string{"disk"}, nil, box.DiskLimit, "disk"},
 		{"its end and the deadline", box.LimitRecord, nil, deadline, box.Exited, ""},
-		{"its end and two limits that kill", box.LimitKill, []limitKind{limitOpenFiles, limitProcesses}, nil, box.ProcLimit, "max_open_files"},
+		{"its end and two limits that kill", box.LimitKill, []string{"max_open_files", "max_processes"}, nil, box.ProcLimit, "max_open_files"},
 	} {
 		for range 100 {
 			r := newRun(t, c.onLimit)
 			for _, k := range c.limits {
-				r.onLimit(limitEvent{Kind: string(rune(k)), Source: "guest kernel"})
+				r.onLimit(wire.Limit{Name: k, Source: "guest kernel"})
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			if c.stop != nil {
@@ -49,7 +50,7 @@ func TestWhatHappensAtOneMomentIsToldTheSameWay(t *testing.T) {
 			}
 			waited := make(chan error, 1)
 			waited <- nil
-			res := r.await(ctx, 7, waited, &waitReply{})
+			res := r.await(ctx, 7, waited, &wire.Waited{})
 			cancel(nil)
 			ended := ""
 			for _, h := range r.hits() {
@@ -66,8 +67,8 @@ func TestWhatHappensAtOneMomentIsToldTheSameWay(t *testing.T) {
 
 func TestWordsOutsideTheProtocolAreNoLimits(t *testing.T) {
 	r := newRun(t, box.LimitKill)
-	for _, k := range []string{"", "x", "pp", "Memory"} {
-		r.onLimit(limitEvent{Kind: k, Source: "guest kernel"})
+	for _, k := range []string{"", "x", "p", "Memory", "cpu"} {
+		r.onLimit(wire.Limit{Name: k, Source: "guest kernel"})
 	}
 	if len(r.hits()) != 0 || len(r.limit) != 0 {
 		t.Errorf("got %v", r.hits())

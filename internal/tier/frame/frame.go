@@ -1,0 +1,248 @@
+// Package frame is what every tier whose boxes are processes of this host has
+// around its walls: the box's name and run folder, its host user, control
+// group and mounts, its first process and the link to it, the streams of a
+// program and how a run ends, the janitor, and the removal of it all.
+//
+// A tier makes a [Box] with [Site.Begin], bounds it, spawns its first process,
+// which waits for a message, and sends it a setup of its own making. From then
+// on the frame speaks to it (package wire). What differs is in the tier's
+// [Adapter].
+package frame
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/files"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+)
+
+// Times that bound each step of a box's start, each short call, and a box's
+// removal from the host.
+const (
+	StartTimeout   = 30 * time.Second
+	callTimeout    = 10 * time.Second
+	destroyTimeout = 10 * time.Second
+)
+
+// Site is where the boxes of a tier stand.
+type Site struct {
+	State  string          // folder for run folders and stores; the caller's own
+	Groups *cgroup.Manager // nil where no group can be made
+	// Janitor starts a helper beside each box that clears its group and run
+	// folder if this process dies without doing so.
+	Janitor bool
+}
+
+// Root reports whether this process may choose host users and make groups.
+func (s *Site) Root() bool { return host.IsRoot() }
+
+// RunDir holds one folder for each box, StoreDir the files behind them, which
+// have no names.
+func (s *Site) RunDir() string { return s.State + "/run" }
+
+// StoreDir is on the disk that boxes write to.
+func (s *Site) StoreDir() string { return s.State + "/store" }
+
+// Prepare makes the site's folders.
+func (s *Site) Prepare() error {
+	for _, d := range []string{s.RunDir(), s.StoreDir()} {
+		if err := os.Mkdir(d, 0o711); err != nil && !os.IsExist(err) {
+			return fmt.Errorf("cannot make state folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// HostUser chooses who a box is on the host. Root's boxes get one user each,
+// from a range that no distribution assigns (0x70000000 and up; see
+// systemd's UIDS-GIDS document for those it does); an ordinary user's boxes
+// are that user.
+func (s *Site) HostUser(id box.ID) (uid, gid int) {
+	if !s.Root() {
+		return os.Getuid(), os.Getgid()
+	}
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	n := 0x70000000 + int(h.Sum32()&0xffffff)
+	return n, n
+}
+
+// Adapter is what a tier's boxes differ in.
+type Adapter interface {
+	// Exec turns a command into the request that starts it, or says what is
+	// wrong with it.
+	Exec(box.Command) (wire.Exec, error)
+	// NotStarted says why a program was not started, in words for the caller.
+	NotStarted(cmd box.Command, err error) error
+	// Full reports whether the writable places hold all that they may, and
+	// Written how many bytes they hold.
+	Full() bool
+	Written() int64
+}
+
+// Box is the frame of one box. It implements box.Box but for what the tier
+// adds.
+type Box struct {
+	Spec  box.Spec
+	Dir   string   // run folder
+	Store *os.File // what is written; nil if the tier counts otherwise
+	Image string   // name of the root file system, with its digest if that is fixed
+	Child *host.Child
+	Conn  *wire.Conn
+	Group *cgroup.Group // nil without one
+
+	Seeded []files.SeedRecord // what the seeds became
+	Weaker []string           // see box.Box.Weak
+
+	site  *Site
+	adapt Adapter
+	lock  *os.File // held while this process owns the box
+	guard *janitor // nil without one
+}
+
+// ID implements box.Box.
+func (b *Box) ID() box.ID { return b.Spec.ID }
+
+// Weak implements box.Box.
+func (b *Box) Weak() []string { return b.Weaker }
+
+// RootImage names the root file system, with its digest if that is fixed.
+func (b *Box) RootImage() string { return b.Image }
+
+// Placed is what was put into the box before its start.
+func (b *Box) Placed() []files.SeedRecord { return b.Seeded }
+
+// State implements box.Box: a box lives as long as the process that made it.
+func (b *Box) State() []byte { return []byte(`{}`) }
+
+// Begin names a box on the host: its janitor and its run folder. Whatever
+// follows, Destroy undoes it.
+func (s *Site) Begin(b *Box, spec box.Spec, adapt Adapter) error {
+	b.Spec, b.site, b.adapt = spec, s, adapt
+	b.Dir = filepath.Join(s.RunDir(), string(spec.ID))
+	var err error
+	if s.Janitor { // before the first thing with a name
+		if b.guard, err = startJanitor(s.State, spec.ID); err != nil {
+			return err
+		}
+	}
+	uid, gid := s.HostUser(spec.ID)
+	b.lock, err = makeRunDir(b.Dir, uid, gid)
+	return err
+}
+
+// Limit makes the box's group. It returns false where this host lets an
+// ordinary user have none; for root that is an error.
+func (b *Box) Limit(l cgroup.Limits) (bool, error) {
+	if b.site.Groups == nil {
+		return false, nil
+	}
+	g, err := b.site.Groups.Create(string(b.Spec.ID), l)
+	if err == nil {
+		b.Group = g
+		return true, nil
+	}
+	if b.site.Root() || box.KindOf(err) != box.Unusable {
+		return false, err
+	}
+	return false, nil
+}
+
+// LimitCPU sets the group's quota. It comes last: it is the program's, not the
+// start's. False means that the group was delegated without it.
+func (b *Box) LimitCPU() (bool, error) {
+	if b.Group == nil {
+		return false, nil
+	}
+	err := b.Group.SetCPU(b.Spec.Limits.MilliCPU)
+	if err != nil && (b.site.Root() || box.KindOf(err) != box.Unusable) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// Spawn starts the box's first process and puts it into the group before it may
+// do anything.
+func (b *Box) Spawn(s host.Spawn) error {
+	link, theirs, err := host.LinkPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	s.HostUID, s.HostGID = b.site.HostUser(b.Spec.ID)
+	s.Files = append([]*os.File{theirs}, s.Files...)
+	if b.Child, err = s.Start(); err != nil {
+		link.Close()
+		return box.Errorf(box.Unusable, "create box", "%w", err).WithHint("run `sunaba doctor` to see which namespace this host refuses")
+	}
+	if b.Group != nil {
+		if err := b.Group.Add(b.Child.Pid()); err != nil {
+			link.Close()
+			return err
+		}
+	}
+	b.Conn = wire.NewConn(link)
+	return nil
+}
+
+// Setup sends the first request and waits for its answer.
+func (b *Box) Setup(ctx context.Context, in, out any, passed ...*os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	if err := b.Conn.Call(ctx, "setup", in, out, passed...); err != nil {
+		return b.Explain("start sandbox", err)
+	}
+	return nil
+}
+
+// Explain says more about a failed start than the first process could.
+func (b *Box) Explain(op string, err error) error {
+	if b.Group != nil {
+		if s, serr := b.Group.Stats(); serr == nil && s.OOMKills.N > 0 {
+			return box.Errorf(box.Fault, op, "cannot %s: out of memory during the start (limit %d MiB)", op, b.Spec.Limits.Memory>>20)
+		}
+	}
+	return box.Errorf(box.KindOf(err), op, "cannot %s: %w", op, err)
+}
+
+// makeRunDir makes the folder that only the box's host user can enter. It
+// holds the box's name; the lock that comes back says that its front is alive.
+func makeRunDir(dir string, uid, gid int) (*os.File, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make run folder: %w", err)
+	}
+	lock, err := host.Lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	if uid != os.Getuid() {
+		if err := lock.Chown(uid, gid); err != nil {
+			lock.Close()
+			return nil, fmt.Errorf("cannot give run folder to the box's user: %w", err)
+		}
+	}
+	return lock, nil
+}
+
+// CloseAll closes files, nil ones aside.
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Recover implements box.Tier. A box lives exactly as long as the process that
+// made it, so there is never one to take up.
+func (s *Site) Recover(_ context.Context, id box.ID, _ []byte) (box.Box, error) {
+	return nil, box.Errorf(box.NotFound, "recover box", "cannot recover box %s: it ended with the process that made it", id)
+}
