@@ -2,6 +2,9 @@ package limits
 
 import (
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -54,5 +57,30 @@ time.sleep(60)`, "--memory", "64m", "--timeout", "40")
 				t.Errorf("signal is %v, want 9", e.Signal)
 			}
 		})
+	})
+}
+
+// The host's limit is the guest's and what the runtime may need, in the live
+// group, as the kernel tells it.
+func TestMemoryOfTheGroupIsTheGuestsAndTheOverhead(t *testing.T) {
+	each(t, func(t *testing.T, u harness.User) {
+		if len(weakFor(t, u)) > 0 {
+			t.Skip("no control group for this user: memory is weak, which the other tests check")
+		}
+		l := start(t, u, "--memory", "100m", "--", "sh", "-c", "echo up; read x")
+		l.up(t)
+		limit := int64(-1)
+		for _, d := range groupsOf(l.id(t)) {
+			for _, name := range []string{"/memory.max", "/memory.limit_in_bytes"} {
+				if b, err := os.ReadFile(d + name); err == nil {
+					limit, _ = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+				}
+			}
+		}
+		if limit < 100<<20 || limit > (100+96)<<20 {
+			t.Errorf("the group may use %d bytes for a guest of %d", limit, 100<<20)
+		}
+		l.type_(t, "\n")
+		l.wait(t, 0)
 	})
 }
