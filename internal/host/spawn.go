@@ -44,6 +44,9 @@ func (s Spawn) Start() (*Child, error) {
 	if s.HostUID == 0 || s.HostGID == 0 {
 		return nil, fmt.Errorf("cannot start box process: host uid 0 is never used behind a box")
 	}
+	if err := KeepFiles(); err != nil {
+		return nil, err
+	}
 	cmd := s.command(boxNamespaces)
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -105,4 +108,15 @@ func (c *Child) Usage() *syscall.Rusage {
 	}
 	ru, _ := c.cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	return ru
+}
+
+// KeepFiles marks every descriptor above 2 of this process so that no child
+// inherits it by accident: those of the caller's caller, too, which may have
+// left open what a box must never see (CVE-2024-21626). What a child is meant
+// to get, os/exec hands over by itself. See close_range(2).
+func KeepFiles() error {
+	if err := unix.CloseRange(3, ^uint(0)>>1&0xffffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("cannot keep descriptors from children: %w", err)
+	}
+	return nil
 }

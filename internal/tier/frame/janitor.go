@@ -36,6 +36,9 @@ func startJanitor(state string, id box.ID) (*janitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot encode janitor's task: %w", err)
 	}
+	if err := host.KeepFiles(); err != nil {
+		return nil, err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("cannot make pipe: %w", err)
