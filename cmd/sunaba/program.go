@@ -172,14 +172,16 @@ func shebang(head []byte) []string {
 	if !ok {
 		return nil
 	}
-	interp, arg, _ := strings.Cut(strings.TrimSpace(string(rest)), " ")
-	if interp == "" {
+	// The kernel does not know that files of Windows end lines in \r\n.
+	text := strings.Trim(strings.TrimSuffix(string(rest), "\r"), " \t")
+	if text == "" {
 		return nil
 	}
-	if arg = strings.TrimSpace(arg); arg != "" {
-		return []string{interp, arg}
+	end := strings.IndexAny(text, " \t")
+	if end < 0 {
+		return []string{text}
 	}
-	return []string{interp}
+	return []string{text[:end], strings.TrimLeft(text[end:], " \t")}
 }
 
 // fileSeed prepares a copy of a caller's file, by descriptor: what is checked

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/config"
+)
+
+func TestShebangIsReadAsTheKernelDoes(t *testing.T) {
+	for head, want := range map[string][]string{
+		"#!/bin/sh\necho":                {"/bin/sh"},
+		"#!/bin/sh":                      {"/bin/sh"},
+		"#! /bin/sh -e \necho":           {"/bin/sh", "-e"},
+		"#!/usr/bin/env python3 -u\n":    {"/usr/bin/env", "python3 -u"},
+		"#!/usr/bin/env -S python3 -u\n": {"/usr/bin/env", "-S python3 -u"},
+		"#!/bin/bash\r\n":                {"/bin/bash"},
+		"#!\t/bin/sh\t-e\n":              {"/bin/sh", "-e"},
+		"#!\n":                           nil,
+		"#!   \n/bin/sh":                 nil,
+		"":                               nil,
+		"# !/bin/sh\n":                   nil,
+		"\n#!/bin/sh\n":                  nil,
+	} {
+		if got := shebang([]byte(head)); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", head, got, want)
+		}
+	}
+}
+
+// Slices of the table of languages must not be shared between programs.
+func TestProgramsDoNotShareTheirArguments(t *testing.T) {
+	f := &runFlags{cfg: config.Default(), lang: "python", args: []string{"a"}}
+	one, err := codeProgram(f, nil, "-e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.args = []string{"b"}
+	two, err := codeProgram(f, nil, "-e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(one.argv, []string{"python3", "/workspace/main.py", "a"}) || two.argv[2] != "b" {
+		t.Errorf("%q, %q", one.argv, two.argv)
+	}
+}
+
+func TestTheFormatIsFoundInALineThatCannotBeRead(t *testing.T) {
+	for line, want := range map[string]string{
+		"--frob -o json x":       "json",
+		"-o json --frob":         "json",
+		"--frob -o=json":         "json",
+		"--frob --o json":        "json",
+		"--frob -- echo -o json": "text",
+		"--frob -o":              "text",
+		"--frob":                 "text",
+	} {
+		if got := formatOf(strings.Fields(line)); got != want {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+}
+
+func TestOnlyASecondInterruptIsTaken(t *testing.T) {
+	for keys, want := range map[string]int{"abc": 0, "a\x03b": 0, "\x03\x03": 1, "\x03a\x03b\x03": 2} {
+		ended := 0
+		r := &interruptReader{r: strings.NewReader(keys), second: func() { ended++ }}
+		var got bytes.Buffer
+		if _, err := got.ReadFrom(r); err != nil || got.String() != keys {
+			t.Errorf("%q: passed on %q, %v", keys, got.String(), err)
+		}
+		if ended != want {
+			t.Errorf("%q: ended %d times", keys, ended)
+		}
+	}
+}
+
+func TestAFileAndAFolderOfOneNameAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		paths string
+		ok    bool
+	}{
+		{"/w/a /w/b", true},
+		{"/w/a /w/ab", true},
+		{"/w/a/b /w/a/c", true},
+		{"/w/a /w/a", false},
+		{"/w/a /w/a/b", false},
+		{"/w/a/b /w/a", false},
+	} {
+		var seeds []box.Seed
+		for _, p := range strings.Fields(c.paths) {
+			seeds = append(seeds, box.Seed{Path: p})
+		}
+		if err := distinct(seeds); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.paths, err)
+		}
+	}
+}
+
+func TestNamesAreShownOnOneBoundedLine(t *testing.T) {
+	if got := oneLine("a\nb"); got != `a\nb` {
+		t.Errorf("%q", got)
+	}
+	if got := oneLine(strings.Repeat("x", 1000)); len(got) > 220 || !strings.Contains(got, " ... ") {
+		t.Errorf("%q", got)
+	}
+}
