@@ -108,3 +108,26 @@ func TestNamesAreShownOnOneBoundedLine(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Two limits share each of these causes; the sentence names the one that ended
+// the run, also when the other was touched before.
+func TestTheLimitThatEndedTheRunIsNamed(t *testing.T) {
+	limits := box.LimitsJSON{Processes: 10, OpenFiles: 20, DiskBytes: 30 << 20, Files: 40}
+	for _, c := range []struct {
+		cause          box.Cause
+		ended, touched string
+		want           string
+	}{
+		{box.ProcLimit, "max_processes", "max_open_files", "limit of 10 processes"},
+		{box.ProcLimit, "max_open_files", "max_processes", "limit of 20 open files of a process"},
+		{box.DiskLimit, "disk", "max_files", "disk limit (30 MiB)"},
+		{box.DiskLimit, "max_files", "disk", "limit of 40 files"},
+	} {
+		rep := &box.Report{Cause: c.cause, Policy: box.Policy{Limits: limits}, LimitsHit: []box.LimitHit{
+			{Limit: c.touched}, {Limit: c.ended, Ended: true},
+		}}
+		if got := explain(&runFlags{}, rep); got != c.want {
+			t.Errorf("%s, ended by %s: %q; want %q", c.cause, c.ended, got, c.want)
+		}
+	}
+}

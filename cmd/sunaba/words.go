@@ -68,8 +68,14 @@ func explain(f *runFlags, rep *box.Report) string {
 	case box.OutputLimit:
 		return fmt.Sprintf("more than %d bytes of output", l.OutputBytes)
 	case box.DiskLimit:
-		return fmt.Sprintf("disk limit (%d MiB, %d files)", l.DiskBytes>>20, l.Files)
+		if ended(rep, "max_files") {
+			return fmt.Sprintf("limit of %d files", l.Files)
+		}
+		return fmt.Sprintf("disk limit (%d MiB)", l.DiskBytes>>20)
 	case box.ProcLimit:
+		if ended(rep, "max_open_files") {
+			return fmt.Sprintf("limit of %d open files of a process", l.OpenFiles)
+		}
 		return fmt.Sprintf("limit of %d processes", l.Processes)
 	case box.Canceled:
 		switch {
@@ -81,6 +87,11 @@ func explain(f *runFlags, rep *box.Report) string {
 		return "canceled"
 	}
 	return "the box was lost; how the program ended is not known"
+}
+
+// ended tells apart the two limits that share a cause.
+func ended(rep *box.Report, limit string) bool {
+	return slices.ContainsFunc(rep.LimitsHit, func(h box.LimitHit) bool { return h.Ended && h.Limit == limit })
 }
 
 // subjects takes the words before the colon: a run is no place for sentences.

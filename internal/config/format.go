@@ -46,7 +46,7 @@ func formatSeconds(n int64) string {
 
 // Nearest returns the candidate that s was most likely meant to be, or "".
 func Nearest(s string, candidates []string) string {
-	best, bestDistance := "", len(s)/3+2
+	best, bestDistance := "", max(2, len(s)/3+1)
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(s), c); d < bestDistance {
 			best, bestDistance = c, d

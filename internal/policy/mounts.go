@@ -73,7 +73,7 @@ func CheckSource(p string, readOnly bool, noMount []string) error {
 
 func refuse(format string, args ...any) error {
 	return box.Errorf(box.Denied, op, "refused: "+format, args...).
-		WithHint("show a folder that holds only what the program needs, or copy the files in with --input")
+		WithHint("show a folder that holds only what the program needs, or copy single files in with --copy")
 }
 
 // hasName reports whether p has the components of name in it in order, or ends
