@@ -1,10 +1,20 @@
-// Command sunaba-agent is the program inside a box; see package agent.
+// Command sunaba-agent is the program inside a box; see packages agent and, for
+// boxes of the process tier, agent/cell.
 package main
 
 import (
 	"os"
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
+	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 )
 
-func main() { os.Exit(agent.Main(os.Args)) }
+func main() {
+	switch os.Args[0] {
+	case cell.ArgvCell:
+		os.Exit(cell.Main())
+	case cell.ArgvExec:
+		os.Exit(cell.ExecMain())
+	}
+	os.Exit(agent.Main(os.Args))
+}

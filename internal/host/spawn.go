@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,12 @@ type Spawn struct {
 	// HostUID and HostGID are what the child is on the host. As an ordinary
 	// user they must be the caller's own. Never 0.
 	HostUID, HostGID int
+	// Exe is what the child executes; nil for this program. It is the child's
+	// last descriptor, after Files.
+	Exe *os.File
+	// Caps are capabilities over the child's own namespaces, beside
+	// CAP_SYS_ADMIN.
+	Caps []uintptr
 }
 
 // Child is a spawned process.
@@ -68,12 +75,17 @@ func (s Spawn) Start() (*Child, error) {
 // command describes the child in the given namespaces, the user's among them.
 func (s Spawn) command(namespaces uintptr) *exec.Cmd {
 	privileged := IsRoot()
+	path, files := SelfExe, s.Files
+	if s.Exe != nil {
+		files = append(slices.Clone(files), s.Exe)
+		path = FDPath(uintptr(3 + len(s.Files)))
+	}
 	return &exec.Cmd{
-		Path:       SelfExe,
+		Path:       path,
 		Args:       s.Args,
 		Env:        []string{},
 		Dir:        "/",
-		ExtraFiles: s.Files,
+		ExtraFiles: files,
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags:                 namespaces,
 			UidMappings:                []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: s.HostUID, Size: 1}},
@@ -83,7 +95,7 @@ func (s Spawn) command(namespaces uintptr) *exec.Cmd {
 			// its own without help from a privileged program.
 			Credential: &syscall.Credential{Uid: BoxUser, Gid: BoxUser, NoSetGroups: !privileged},
 			// Needed for the mounts of the first moments; see DropAll.
-			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+			AmbientCaps: append([]uintptr{unix.CAP_SYS_ADMIN}, s.Caps...),
 			Setsid:      true,
 			Pdeathsig:   syscall.SIGKILL,
 		},

@@ -74,6 +74,7 @@ func Main() int {
 	if err != nil {
 		return 1
 	}
+	os.NewFile(4, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)
 	return 0 // the front is gone, and with this process goes the box

@@ -54,11 +54,12 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 			return nil, fmt.Errorf("cannot set limit %d to %d: %w", res, v, err)
 		}
 	}
-	st, err := newStarter(c.set.Domain)
-	if err != nil {
+	// All threads first: one that is confined answers differently from then on.
+	if err := confine.DropRights(); err != nil {
 		return nil, err
 	}
-	if err := confine.DropRights(); err != nil {
+	st, err := newStarter(c.set.Domain)
+	if err != nil {
 		return nil, err
 	}
 	c.starter = st

@@ -1,0 +1,52 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+)
+
+// adapter implements frame.Adapter.
+type adapter struct{ b *pbox }
+
+func (a adapter) Exec(cmd box.Command) (wire.Exec, error) {
+	if cmd.User == box.UserRoot {
+		return wire.Exec{}, box.Errorf(box.Unsupported, "run", "cannot run as root: a box of tier process has one user").
+			WithHint("leave out user, or use tier gvisor, whose root has no power outside the box")
+	}
+	e := wire.Exec{Argv: cmd.Argv, Env: cmd.Env, Dir: cmd.Dir, TTY: cmd.TTY != nil}
+	if !slices.ContainsFunc(e.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
+		e.Env = append(slices.Clone(e.Env), "PATH="+a.b.path)
+	}
+	return e, nil
+}
+
+func (a adapter) NotStarted(cmd box.Command, err error) error {
+	if errors.Is(err, wire.ErrTooLong) {
+		return box.Errorf(box.Invalid, "run", "cannot run %q: its arguments and environment are too long", cmd.Argv[0])
+	}
+	return box.Errorf(box.Invalid, "run", "cannot run %q: %s", cmd.Argv[0], strings.TrimPrefix(err.Error(), "cannot execute "+cmd.Argv[0]+": "))
+}
+
+func (a adapter) Full() bool { return false }
+
+func (a adapter) Written() int64 { return 0 }
+
+// Collect implements box.Collector. The agent is one more program of the box:
+// it ends all others first.
+func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) error {
+	if err := b.Agent(ctx, wire.Exec{File: cell.ArgvAgent}, nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
+		return fmt.Errorf("cannot read files of the box: %w", err)
+	}
+	return nil
+}
+
+// Probe implements box.Tier.
+func (t *Tier) Probe(ctx context.Context) box.Caps { return box.Caps{Usable: true} }

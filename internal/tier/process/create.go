@@ -1,0 +1,224 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/files"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/host/confine"
+	"github.com/sunaba-dev/sunaba/internal/host/jail"
+	"github.com/sunaba-dev/sunaba/internal/image"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
+)
+
+// What the cell itself needs in a box's group beyond the program's limits.
+const (
+	memoryOverhead = 16 << 20
+	pidsOverhead   = 32
+)
+
+// Capabilities that the cell needs over its own namespaces, beside
+// CAP_SYS_ADMIN, until its jail stands: capability numbers of linux/capability.h.
+const (
+	capSetpcap  = 8  // to empty the bounding set
+	capNetAdmin = 12 // to raise the loopback interface
+)
+
+// What a host may be unable to enforce, in the words that a box reports.
+const (
+	weakMemory = "memory: no control group is usable here; each process's address space is bounded"
+	weakCPU    = "cpu: no control group is usable here; the box may use more time than its quota"
+)
+
+// pbox implements box.Box.
+type pbox struct {
+	frame.Box
+	path string   // the image's PATH
+	tree *os.File // extracted image, held while the box lives; nil if it is mounted
+	fs   *os.File // store, detached; nil if it is a tmpfs of the box's own
+}
+
+// Create implements box.Tier.
+func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error) {
+	b := &pbox{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+		}
+	}()
+	img, err := t.openImage(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	defer img.Close()
+	b.path, b.Image = img.Path, string(img.Name)
+	if img.Name == box.ImageBase {
+		b.Image += "@" + img.Digest
+	}
+	if err := t.Begin(&b.Box, spec, adapter{b}); err != nil {
+		return nil, err
+	}
+	set, passed, err := t.setupOf(ctx, spec, img, b)
+	defer frame.CloseAll(passed)
+	if err != nil {
+		return nil, err
+	}
+	l := spec.Limits
+	limited, err := b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: l.Processes + pidsOverhead})
+	if err != nil {
+		return nil, err
+	}
+	if !limited {
+		b.Weaker = append(b.Weaker, weakMemory, weakCPU)
+	}
+	if err := b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: []uintptr{capSetpcap, capNetAdmin}}); err != nil {
+		return nil, err
+	}
+	var ready cell.Ready
+	if err := b.Setup(ctx, set, &ready, passed...); err != nil {
+		return nil, err
+	}
+	b.Weaker = append(b.Weaker, ready.Applied.Weak...)
+	cpu, err := b.LimitCPU()
+	if err != nil {
+		return nil, err
+	}
+	if limited && !cpu {
+		b.Weaker = append(b.Weaker, weakCPU)
+	}
+	return b, nil
+}
+
+// Destroy implements box.Box.
+func (b *pbox) Destroy(ctx context.Context) error {
+	err := b.Box.Destroy(ctx)
+	if b.fs != nil {
+		_ = blockfs.Discard(b.fs) // nobody will read what was not written yet
+	}
+	frame.CloseAll([]*os.File{b.fs, b.tree})
+	return err
+}
+
+func (t *Tier) openImage(ctx context.Context, spec box.Spec) (*image.Image, error) {
+	if spec.Image == box.ImageBase {
+		return t.cfg.Images.Base(ctx, image.BaseOptions{}, t.cfg.Progress)
+	}
+	return t.cfg.Images.Host(ctx, image.HostOptions{
+		Workdir: spec.Workdir, Hostname: spec.Hostname, ExtraPrefixes: t.cfg.Prefixes, Mounts: spec.Mounts,
+	})
+}
+
+// setupOf turns the spec into the cell's first message and its files.
+func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *pbox) (cell.Setup, []*os.File, error) {
+	l := spec.Limits
+	uid, gid := t.HostUser(spec.ID)
+	s := cell.Setup{
+		Dir: b.Dir, Hostname: spec.Hostname, StoreBytes: l.Disk, StoreFiles: l.Files, ShmBytes: min(l.Memory/4, 64<<20),
+		Writable: writable(spec.Workdir), HasStore: t.Root(), HasSeeds: len(spec.Seeds) > 0,
+		Domain:     confine.Domain{ReadOnly: []string{"/"}, Devices: []string{"/dev"}},
+		CellLimits: map[int]uint64{syscall.RLIMIT_NOFILE: uint64(l.OpenFiles), syscall.RLIMIT_CORE: 0},
+	}
+	for _, w := range s.Writable {
+		s.Domain.Writable = append(s.Domain.Writable, w.Path)
+	}
+	s.Domain.Writable = append(s.Domain.Writable, "/dev/shm")
+	mounts, passed, err := t.Mounts(spec, img, uid)
+	if err != nil {
+		return s, passed, err
+	}
+	for _, m := range mounts {
+		s.Binds = append(s.Binds, m.Target)
+		if !m.ReadOnly {
+			s.Domain.Writable = append(s.Domain.Writable, m.Target)
+		}
+	}
+	if t.Root() {
+		passed, err = t.asRoot(l, img, b, uid, gid, passed)
+	} else {
+		err = t.asUser(ctx, l, img, b, &s, mounts)
+	}
+	if err != nil {
+		return s, passed, err
+	}
+	if s.HasSeeds {
+		f, err := host.OpenUnlinked(t.StoreDir())
+		if err != nil {
+			return s, passed, err
+		}
+		defer f.Close()
+		if b.Seeded, err = files.BuildSeedTar(f, spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
+			return s, passed, err
+		}
+		sealed, err := host.Seal(f)
+		if err != nil {
+			return s, passed, err
+		}
+		passed = append(passed, sealed)
+	}
+	return s, passed, nil
+}
+
+// asRoot mounts the image and a store of a fixed size, and returns the files in
+// the cell's order: root, store, binds.
+func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, uid, gid int, binds []*os.File) ([]*os.File, error) {
+	root, err := blockfs.MountImage(img.File)
+	if err != nil {
+		return binds, err
+	}
+	if b.fs, err = blockfs.NewStore(t.StoreDir(), l.Disk, l.Files, uid, gid); err != nil {
+		root.Close()
+		return binds, err
+	}
+	store, err := host.Dup(b.fs)
+	if err != nil {
+		root.Close()
+		return binds, err
+	}
+	return append([]*os.File{root, store}, binds...), nil
+}
+
+// asUser names an extracted image and bounds what only a process can bound.
+func (t *Tier) asUser(ctx context.Context, l box.Limits, img *image.Image, b *pbox, s *cell.Setup, mounts []frame.Mount) error {
+	if l.Disk > l.Memory {
+		return box.Errorf(box.Unusable, "create box", "cannot bound the disk of a process box for an ordinary user: what it writes is in memory, and disk %d MiB is more than memory %d MiB", l.Disk>>20, l.Memory>>20).
+			WithHint("set disk to at most the memory limit, or use tier gvisor, whose disk is on disk")
+	}
+	var err error
+	if b.tree, err = t.cfg.Images.Tree(ctx, img, t.cfg.Progress); err != nil {
+		return err
+	}
+	st, err := b.tree.Stat()
+	if err != nil {
+		return fmt.Errorf("cannot look at extracted image: %w", err)
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("cannot look at extracted image: no inode")
+	}
+	s.Sources = []cell.Source{{Path: b.tree.Name(), Dev: uint64(sys.Dev), Ino: sys.Ino, ReadOnly: true}}
+	for _, m := range mounts {
+		s.Sources = append(s.Sources, cell.Source{Path: m.Source, Dev: m.Dev, Ino: m.Ino, ReadOnly: m.ReadOnly})
+	}
+	const rlimitNproc = 6 // asm-generic/resource.h
+	s.Limits = map[int]uint64{
+		rlimitNproc:       uint64(l.Processes) + pidsOverhead,
+		syscall.RLIMIT_AS: uint64(l.Memory) + 16<<30, // V8 and WebAssembly reserve what they never use
+	}
+	return nil
+}
+
+// writable are the places that a program can write to; all share one store.
+func writable(workdir string) []jail.Writable {
+	w := []jail.Writable{{Path: workdir, Mode: 0o755}, {Path: "/tmp", Mode: 0o1777}, {Path: "/var/tmp", Mode: 0o1777}, {Path: "/home/user", Mode: 0o755}}
+	return slices.DeleteFunc(w, func(x jail.Writable) bool { return x.Path != workdir && path.Clean(workdir) == x.Path })
+}

@@ -1,0 +1,75 @@
+// Package process is the tier whose boxes are ordinary processes of this host's
+// kernel behind Linux's own walls: namespaces, a root of their own, an
+// allow-list of system calls, Landlock, control groups, and a host user that
+// owns nothing else. It starts in milliseconds and is for code that is trusted
+// not to carry a kernel exploit; what a box's own kernel would be for is the
+// gvisor tier.
+//
+// The front builds what needs rights (group, store, mounts) and spawns the
+// cell (package agent/cell) as PID 1 of the box's namespaces, which builds the
+// rest from the inside and drops what it has. What every tier of host processes
+// has around its walls is in package frame.
+package process
+
+import (
+	"os"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/image"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
+)
+
+// Config is what a Tier is made of.
+type Config struct {
+	State    string          // folder for run folders and stores; the caller's own
+	Images   *image.Store    // root file systems
+	Groups   *cgroup.Manager // nil where no group can be made
+	Prefixes []string        // further host folders that the host image shows read-only
+	// Agent is the static program that becomes the cell. It must be able to
+	// run under the name cell.ArgvCell.
+	Agent    []byte
+	Janitor  bool // see frame.Site
+	Progress func(done, total int64, what string)
+}
+
+// Tier implements box.Tier.
+type Tier struct {
+	*frame.Site
+	cfg   Config
+	agent *os.File // sealed
+}
+
+// New prepares the tier. It starts no process.
+func New(cfg Config) (*Tier, error) {
+	t := &Tier{cfg: cfg, Site: &frame.Site{State: cfg.State, Groups: cfg.Groups, Janitor: cfg.Janitor}}
+	if err := t.Prepare(); err != nil {
+		return nil, err
+	}
+	var err error
+	t.agent, err = host.Sealed(cell.ArgvCell, cfg.Agent)
+	return t, err
+}
+
+// Close gives up what New took. Boxes live on.
+func (t *Tier) Close() error { return t.agent.Close() }
+
+// Name implements box.Tier.
+func (t *Tier) Name() box.TierName { return box.TierProcess }
+
+// Dispatch runs the part of a box that args[0] names and never returns, or
+// returns at once. It serves builds without a separate agent, in which this
+// whole program is the cell.
+func Dispatch(args []string) {
+	if len(args) == 0 {
+		return
+	}
+	switch args[0] {
+	case cell.ArgvCell:
+		os.Exit(cell.Main())
+	case cell.ArgvExec:
+		os.Exit(cell.ExecMain())
+	}
+}
