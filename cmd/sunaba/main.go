@@ -10,13 +10,11 @@ import (
 
 	_ "github.com/sunaba-dev/sunaba/internal/procguard" // before gVisor's packages initialize
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
-	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
 
 func main() {
 	// Parts of a box are this program re-executed; they look at nothing else.
 	gvisor.Dispatch(os.Args)
-	process.Dispatch(os.Args)
 	os.Exit(command(os.Args[1:]))
 }
 

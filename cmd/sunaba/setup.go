@@ -15,7 +15,6 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
-	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
 
 // stateDir is where images, stores and run folders live: on a disk, not in
@@ -96,14 +95,7 @@ func tiers(state string, cfg gvisor.Config) ([]box.Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := process.New(process.Config{
-		State: state, Images: images, Groups: groups, Prefixes: cfg.Prefixes,
-		Agent: cfg.Agent, Janitor: cfg.Janitor, Progress: cfg.Progress,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return []box.Tier{g, p}, nil
+	return []box.Tier{g}, nil
 }
 
 func newEngine(state string, cfg gvisor.Config) (*engine.Engine, error) {

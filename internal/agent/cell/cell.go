@@ -99,6 +99,8 @@ func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
 		}
 		status, err := c.kids.wait(int(w.Pid))
 		return wire.Waited{Status: status}, err
+	case "space":
+		return c.space()
 	case "signal":
 		var s wire.Signal
 		if err := json.Unmarshal(body, &s); err != nil {

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/confine"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
@@ -121,4 +122,16 @@ func (c *cell) cloneSources(conf *jail.Config) error {
 		}
 	}
 	return nil
+}
+
+// space asks the file system behind the writable places.
+func (c *cell) space() (wire.Space, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(c.set.Writable[0].Path, &st); err != nil {
+		return wire.Space{}, fmt.Errorf("cannot ask for space: %w", err)
+	}
+	return wire.Space{
+		Bytes: int64(st.Blocks) * st.Bsize, FreeBytes: int64(st.Bavail) * st.Bsize,
+		Files: int64(st.Files), FreeFiles: int64(st.Ffree),
+	}, nil
 }

@@ -57,3 +57,9 @@ type Limit struct {
 	Name   string // configuration name, as in box.LimitHit
 	Source string
 }
+
+// Space answers "space": what the writable places of a box hold and may hold.
+type Space struct {
+	Bytes, FreeBytes int64
+	Files, FreeFiles int64
+}

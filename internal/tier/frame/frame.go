@@ -86,6 +86,10 @@ type Adapter interface {
 	// Written how many bytes they hold.
 	Full() bool
 	Written() int64
+	// Touched lists the limits that the program has run into, for a tier whose
+	// first process does not tell of them as they happen. It is asked now and
+	// then while a program runs whose limits end it, and once at its end.
+	Touched() []box.LimitHit
 }
 
 // Box is the frame of one box. It implements box.Box but for what the tier

@@ -55,6 +55,11 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 		go pipes.resize(ctx, st.Resize)
 	}
 
+	if b.Spec.Limits.OnLimit == box.LimitKill {
+		asked := time.NewTicker(askEvery)
+		defer asked.Stop()
+		go r.ask(pipes.ended, asked.C)
+	}
 	waited := make(chan error, 1)
 	var w wire.Waited
 	go func() { waited <- b.Conn.Call(context.WithoutCancel(ctx), "wait", wire.Wait{Pid: ps.Pid}, &w) }()
@@ -67,9 +72,29 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 	return r.finish(res, started), nil
 }
 
+// askEvery is how often a tier is asked for limits that it does not tell of.
+const askEvery = 50 * time.Millisecond
+
+// ask looks for limits that end the run until it has ended.
+func (r *run) ask(ended <-chan struct{}, ticks <-chan time.Time) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-ticks:
+		}
+		for _, hit := range r.b.adapt.Touched() {
+			r.onLimit(wire.Limit{Name: hit.Limit, Source: hit.Source})
+		}
+	}
+}
+
 // finish completes a result with the accounts that outlive the program.
 func (r *run) finish(res box.Result, started time.Time) box.Result {
 	if hit, ok := r.b.outOfMemory(); ok {
+		r.add(hit)
+	}
+	for _, hit := range r.b.adapt.Touched() {
 		r.add(hit)
 	}
 	res.Limits = r.hits()

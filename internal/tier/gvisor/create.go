@@ -197,3 +197,6 @@ func (a adapter) Written() int64 { return host.Allocated(a.b.Store) }
 
 // Full is true to within one allocation of the guest kernel's.
 func (a adapter) Full() bool { return a.Written()+64<<10 > a.b.Spec.Limits.Disk }
+
+// Touched is empty: the guest's kernel tells of each limit as it is touched.
+func (a adapter) Touched() []box.LimitHit { return nil }

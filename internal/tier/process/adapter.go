@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
@@ -35,9 +36,51 @@ func (a adapter) NotStarted(cmd box.Command, err error) error {
 	return box.Errorf(box.Invalid, "run", "cannot run %q: %s", cmd.Argv[0], strings.TrimPrefix(err.Error(), "cannot execute "+cmd.Argv[0]+": "))
 }
 
-func (a adapter) Full() bool { return false }
+// space asks the cell what the writable places hold. A cell that does not answer
+// has nothing to say about them.
+func (a adapter) space() (sp wire.Space, ok bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := a.b.Conn.Call(ctx, "space", struct{}{}, &sp)
+	return sp, err == nil
+}
 
-func (a adapter) Written() int64 { return 0 }
+// full is how little free space counts as none: a file system refuses a write
+// that would need more than it has, and keeps the rest.
+const full = 64 << 10
+
+func (a adapter) Full() bool {
+	sp, ok := a.space()
+	return ok && sp.FreeBytes < full
+}
+
+func (a adapter) Written() int64 {
+	sp, ok := a.space()
+	if !ok {
+		return 0
+	}
+	return sp.Bytes - sp.FreeBytes
+}
+
+// Touched reads the accounts of those who enforce: the control group's count of
+// refused tasks, and a store with nothing left. That a program met its limit of
+// open files is not in any account of this kernel's.
+func (a adapter) Touched() []box.LimitHit {
+	var hits []box.LimitHit
+	if g := a.b.Group; g != nil {
+		if s, err := g.Stats(); err == nil && s.PidsMax.N > 0 {
+			hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
+		}
+	}
+	sp, ok := a.space()
+	if ok && sp.FreeBytes < full {
+		hits = append(hits, box.LimitHit{Limit: "disk", Source: "size of the writable store"})
+	}
+	if ok && sp.FreeFiles == 0 {
+		hits = append(hits, box.LimitHit{Limit: "max_files", Source: "inodes of the writable store"})
+	}
+	return hits
+}
 
 // Collect implements box.Collector. The agent is one more program of the box:
 // it ends all others first.

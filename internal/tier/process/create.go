@@ -24,7 +24,7 @@ import (
 // What the cell itself needs in a box's group beyond the program's limits.
 const (
 	memoryOverhead = 16 << 20
-	pidsOverhead   = 32
+	pidsOverhead   = 16
 )
 
 // Capabilities that the cell needs over its own namespaces, beside

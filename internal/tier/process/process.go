@@ -59,17 +59,18 @@ func (t *Tier) Close() error { return t.agent.Close() }
 // Name implements box.Tier.
 func (t *Tier) Name() box.TierName { return box.TierProcess }
 
-// Dispatch runs the part of a box that args[0] names and never returns, or
-// returns at once. It serves builds without a separate agent, in which this
+// Dispatch runs the part of a box that args[0] names and returns its exit code,
+// or false at once. It serves builds without a separate agent, in which this
 // whole program is the cell.
-func Dispatch(args []string) {
+func Dispatch(args []string) (int, bool) {
 	if len(args) == 0 {
-		return
+		return 0, false
 	}
 	switch args[0] {
 	case cell.ArgvCell:
-		os.Exit(cell.Main())
+		return cell.Main(), true
 	case cell.ArgvExec:
-		os.Exit(cell.ExecMain())
+		return cell.ExecMain(), true
 	}
+	return 0, false
 }
