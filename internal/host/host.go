@@ -1,6 +1,9 @@
 // Package host is the only room that speaks to the kernel directly: namespaces,
-// credentials, mounts, sockets that carry descriptors, process trees. Its
-// subfolders hold cgroups ([cgroup]) and file access by descriptor ([hostfs]).
+// credentials, mounts, sockets that carry descriptors, process trees. Each of
+// its subfolders is one part of the walls: limits by control group (cgroup),
+// files by descriptor (hostfs), file systems that lie in files (blockfs), a root
+// of its own (jail), what a process gives up before it becomes a program
+// (confine), and the list of system calls that it keeps (seccomp).
 //
 // Functions here do one thing, say exactly what the kernel said, and never
 // choose a policy. What a caller asked for and the kernel did not do is an
