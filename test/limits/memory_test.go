@@ -32,6 +32,14 @@ subprocess.run([sys.executable, "-c", "x = []\nwhile True: x.append(bytearray(1 
 time.sleep(60)`, "--memory", "64m", "--timeout", "40")
 			e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, u)))
 		})
+		t.Run("over the limit in the guest kernel itself", func(t *testing.T) {
+			e := python(t, u, `
+import os
+for n in range(10000):
+    with open(f"f{n}", "w"): pass
+    for k in range(32): os.setxattr(f"f{n}", f"user.{k}", bytes(60000))`, "--memory", "64m")
+			e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, u)))
+		})
 		t.Run("within the limit", func(t *testing.T) {
 			python(t, u, `x = bytearray(40 << 20)`, "--memory", "64m").exited(t)
 			e := python(t, u, `x = bytearray(700 << 20); print(len(x) >> 20)`, "--memory", "2g")

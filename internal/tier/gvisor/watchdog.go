@@ -15,11 +15,14 @@ import (
 // by what it touches in that time; that is why this is called weak.
 const sampleEvery = 25 * time.Millisecond
 
-// watch samples the guest's memory where no control group bounds it, from the
-// host kernel's account: the pages that exist in the sentry's memory file. It
-// reports once and returns.
+// watch samples memory where no control group bounds it, from the host kernel's
+// account: the pages that exist in the sentry's memory file are the guest's, and
+// may not pass the limit; with what the sentry holds on the guest's behalf, such
+// as attributes, links and what waits in pipes, they may not pass what a control
+// group would allow. It reports once and returns.
 func (r *runner) watch(limit int64) error {
-	file, err := guestMemory(r.c.SandboxPid())
+	sentry := r.c.SandboxPid()
+	file, err := guestMemory(sentry)
 	if err != nil {
 		return err
 	}
@@ -31,7 +34,11 @@ func (r *runner) watch(limit int64) error {
 			if err != nil {
 				return // the sentry has gone
 			}
-			if used > limit {
+			heap, err := privateMemory(sentry)
+			if err != nil {
+				return
+			}
+			if used > limit || used+heap > limit+memoryOverhead {
 				r.Event("limit", wire.Limit{Name: "memory", Source: "watchdog"})
 				return
 			}
@@ -61,4 +68,18 @@ func allocatedPath(path string) (int64, error) {
 		return 0, err
 	}
 	return st.Blocks * 512, nil
+}
+
+// privateMemory returns the resident bytes of a process that are in no file and
+// not shared: second and third number of /proc/PID/statm, proc_pid_statm(5).
+func privateMemory(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident, shared int64
+	if _, err := fmt.Sscan(string(b), &size, &resident, &shared); err != nil {
+		return 0, fmt.Errorf("cannot read memory of process %d: %w", pid, err)
+	}
+	return max(resident-shared, 0) * int64(os.Getpagesize()), nil
 }
