@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/stream"
 	"github.com/sunaba-dev/sunaba/internal/terminal"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
 )
 
@@ -86,10 +87,10 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	defer progress.Stop()
 	req.Phase = progress.Phase
 	e, err := newEngine(state, gvisor.Config{
-		Debug: os.Getenv("SUNABA_DEBUG"), Janitor: true, Prefixes: f.cfg.HostPrefixes,
-		Progress: func(done, total int64, what string) {
+		Debug: os.Getenv("SUNABA_DEBUG"), Janitor: true,
+		Images: frame.Images{Prefixes: f.cfg.HostPrefixes, Progress: func(done, total int64, what string) {
 			progress.Phase(fmt.Sprintf("making the base image: %d of %d MiB, %s", done>>20, total>>20, stream.Clean([]byte(what))))
-		},
+		}},
 	})
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func tiers(state string, cfg gvisor.Config) ([]box.Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.State, cfg.Images, cfg.Groups = state, images, groups
+	cfg.State, cfg.Images.Store, cfg.Groups = state, images, groups
 	if cfg.Agent = embedded.Agent(runtime.GOARCH); cfg.Agent == nil {
 		// A plain `go build` has no separate agent: this program can be it.
 		if cfg.Agent, err = os.ReadFile(host.SelfExe); err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
-	"github.com/sunaba-dev/sunaba/internal/files"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
@@ -44,12 +43,12 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 		}
 	}()
-	img, err := t.openImage(ctx, spec)
+	img, name, err := t.cfg.Images.Open(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	defer img.File.Close()
-	b.Image, b.path = imageName(img), img.Path
+	defer img.Close()
+	b.Image, b.path = name, img.Path
 	if err := t.Begin(&b.Box, spec, adapter{b}); err != nil {
 		return nil, err
 	}
@@ -98,23 +97,6 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	return b, nil
 }
 
-func (t *Tier) openImage(ctx context.Context, spec box.Spec) (*image.Image, error) {
-	if spec.Image == box.ImageBase {
-		return t.cfg.Images.Base(ctx, image.BaseOptions{}, t.cfg.Progress)
-	}
-	opts := image.HostOptions{Workdir: spec.Workdir, Hostname: spec.Hostname, ExtraPrefixes: t.cfg.Prefixes}
-	opts.Mounts = spec.Mounts
-	return t.cfg.Images.Host(ctx, opts)
-}
-
-// imageName gives the name, with the digest for an image that has a fixed one.
-func imageName(img *image.Image) string {
-	if img.Name == box.ImageBase {
-		return string(img.Name) + "@" + img.Digest
-	}
-	return string(img.Name)
-}
-
 // setupOf turns the spec into the runner's first message and its files.
 func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.File, error) {
 	l := spec.Limits
@@ -145,15 +127,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	}
 	s.Mounts = mounts
 	if len(spec.Seeds) > 0 && b.seedBytes() <= seedsInline {
-		f, err := host.OpenUnlinked(t.StoreDir())
-		if err != nil {
-			return s, passed, err
-		}
-		defer f.Close()
-		if b.Seeded, err = files.BuildSeedTar(f, spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
-			return s, passed, err
-		}
-		sealed, err := host.Seal(f)
+		sealed, err := b.SeedArchive()
 		if err != nil {
 			return s, passed, err
 		}

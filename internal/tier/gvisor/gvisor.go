@@ -24,17 +24,14 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
-	"github.com/sunaba-dev/sunaba/internal/image"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // Config is what a Tier is made of.
 type Config struct {
-	State  string          // folder for run folders and stores; the caller's own
-	Images *image.Store    // root file systems
+	State  string // folder for run folders and stores; the caller's own
+	Images frame.Images
 	Groups *cgroup.Manager // nil where no group can be made
-	// Prefixes are further host folders that the host image shows read-only.
-	Prefixes []string
 	// Agent is the static program that collects files in the guest.
 	Agent []byte
 	// Debug is a folder for gVisor's own log; empty means none.
@@ -42,8 +39,6 @@ type Config struct {
 	// Janitor starts a helper beside each box that clears its group and run
 	// folder if this process dies without doing so.
 	Janitor bool
-	// Progress is told of long preparations; it may be nil.
-	Progress func(done, total int64, what string)
 }
 
 // Tier implements box.Tier.

@@ -116,7 +116,7 @@ func probeTerminal() step {
 // probeHostImage opens the skeleton image of a run without mounts.
 func (t *Tier) probeHostImage(ctx context.Context) step {
 	const name = "image host"
-	img, err := t.cfg.Images.Host(ctx, image.HostOptions{Workdir: image.DefaultWorkdir, Hostname: image.DefaultHostname, ExtraPrefixes: t.cfg.Prefixes})
+	img, err := t.cfg.Images.Store.Host(ctx, image.HostOptions{Workdir: image.DefaultWorkdir, Hostname: image.DefaultHostname, ExtraPrefixes: t.cfg.Images.Prefixes})
 	if err != nil {
 		return step{needed: true, Step: missing(name, err, "see the message; --image base may work")}
 	}
@@ -128,7 +128,7 @@ func (t *Tier) probeHostImage(ctx context.Context) step {
 // Making it takes too long for a probe.
 func (t *Tier) probeBaseImage() step {
 	const name = "image base"
-	infos, err := t.cfg.Images.Images()
+	infos, err := t.cfg.Images.Store.Images()
 	if err != nil {
 		return step{Step: missing(name, err, adviceState(err))}
 	}

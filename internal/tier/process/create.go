@@ -11,7 +11,6 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
-	"github.com/sunaba-dev/sunaba/internal/files"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
@@ -56,15 +55,12 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 		}
 	}()
-	img, err := t.openImage(ctx, spec)
+	img, name, err := t.cfg.Images.Open(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	defer img.Close()
-	b.path, b.Image = img.Path, string(img.Name)
-	if img.Name == box.ImageBase {
-		b.Image += "@" + img.Digest
-	}
+	b.Image, b.path = name, img.Path
 	if err := t.Begin(&b.Box, spec, adapter{b}); err != nil {
 		return nil, err
 	}
@@ -109,15 +105,6 @@ func (b *pbox) Destroy(ctx context.Context) error {
 	return err
 }
 
-func (t *Tier) openImage(ctx context.Context, spec box.Spec) (*image.Image, error) {
-	if spec.Image == box.ImageBase {
-		return t.cfg.Images.Base(ctx, image.BaseOptions{}, t.cfg.Progress)
-	}
-	return t.cfg.Images.Host(ctx, image.HostOptions{
-		Workdir: spec.Workdir, Hostname: spec.Hostname, ExtraPrefixes: t.cfg.Prefixes, Mounts: spec.Mounts,
-	})
-}
-
 // setupOf turns the spec into the cell's first message and its files.
 func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *pbox) (cell.Setup, []*os.File, error) {
 	l := spec.Limits
@@ -151,15 +138,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		return s, passed, err
 	}
 	if s.HasSeeds {
-		f, err := host.OpenUnlinked(t.StoreDir())
-		if err != nil {
-			return s, passed, err
-		}
-		defer f.Close()
-		if b.Seeded, err = files.BuildSeedTar(f, spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
-			return s, passed, err
-		}
-		sealed, err := host.Seal(f)
+		sealed, err := b.SeedArchive()
 		if err != nil {
 			return s, passed, err
 		}
@@ -194,7 +173,7 @@ func (t *Tier) asUser(ctx context.Context, l box.Limits, img *image.Image, b *pb
 			WithHint("set disk to at most the memory limit, or use tier gvisor, whose disk is on disk")
 	}
 	var err error
-	if b.tree, err = t.cfg.Images.Tree(ctx, img, t.cfg.Progress); err != nil {
+	if b.tree, err = t.cfg.Images.Store.Tree(ctx, img, t.cfg.Images.Progress); err != nil {
 		return err
 	}
 	st, err := b.tree.Stat()

@@ -18,21 +18,18 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
-	"github.com/sunaba-dev/sunaba/internal/image"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // Config is what a Tier is made of.
 type Config struct {
-	State    string          // folder for run folders and stores; the caller's own
-	Images   *image.Store    // root file systems
-	Groups   *cgroup.Manager // nil where no group can be made
-	Prefixes []string        // further host folders that the host image shows read-only
+	State  string // folder for run folders and stores; the caller's own
+	Images frame.Images
+	Groups *cgroup.Manager // nil where no group can be made
 	// Agent is the static program that becomes the cell. It must be able to
 	// run under the name cell.ArgvCell.
-	Agent    []byte
-	Janitor  bool // see frame.Site
-	Progress func(done, total int64, what string)
+	Agent   []byte
+	Janitor bool // see frame.Site
 }
 
 // Tier implements box.Tier.

@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 func TestMain(m *testing.M) {
@@ -74,7 +75,7 @@ func newTier(t *testing.T) *Tier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tier, err := New(Config{State: state, Images: images, Groups: groups, Agent: bin})
+	tier, err := New(Config{State: state, Images: frame.Images{Store: images}, Groups: groups, Agent: bin})
 	if err != nil {
 		t.Fatal(err)
 	}
