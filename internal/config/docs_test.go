@@ -74,7 +74,7 @@ func TestDocumentationIsTrue(t *testing.T) {
 	}
 	load(t, example)
 
-	_, err = Load("sunaba.yaml", strings.NewReader("sandbox:\n  resource_limits:\n    memroy: 1\n    disk:   512q\n"))
+	_, err = Load("sunaba.yaml", strings.NewReader("sandbox:\n  resource_limits:\n    memroy: 1\n    disk: 512q\n"))
 	var all Errors
 	if !errors.As(err, &all) || len(all) != 2 {
 		t.Fatalf("got %v", err)
