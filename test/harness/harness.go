@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -92,7 +93,16 @@ func Binary(t testing.TB) string {
 }
 
 // Main is for TestMain: it runs the tests and removes what the harness made.
+//
+// Tests that were started by nohup(1), or in the background of a script, ignore
+// SIGHUP or SIGINT, and so would all that they start (execve(2)). A handler,
+// here one that does nothing, is not passed on.
 func Main(m *testing.M) int {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	code := m.Run()
 	if p, err := build(); err == nil {
 		os.RemoveAll(filepath.Dir(p))
