@@ -47,18 +47,27 @@ func TestTheBinaryKeepsItsBudgets(t *testing.T) {
 	})
 
 	t.Run("package initialisation", func(t *testing.T) {
-		// The best of many: the budget is about our work, not about who else
-		// uses the machine.
-		best, worstPackage := 1e9, ""
+		// The best of many, for each package apart: the budget is about our
+		// work, not about who else uses the machine.
+		best := map[string]float64{}
 		for range 20 {
-			if total, slowest := initTime(t, bin); total < best {
-				best, worstPackage = total, slowest
+			for p, ms := range initTimes(t, bin) {
+				if before, ok := best[p]; !ok || ms < before {
+					best[p] = ms
+				}
 			}
 		}
-		if best > initBudget {
-			t.Errorf("%.2f ms, at most %.0f; the slowest package is %s", best, initBudget, worstPackage)
+		total, slowest := 0.0, ""
+		for p, ms := range best {
+			total += ms
+			if slowest == "" || ms > best[slowest] {
+				slowest = p
+			}
 		}
-		t.Logf("%.2f ms, slowest %s", best, worstPackage)
+		if total > initBudget {
+			t.Errorf("%.2f ms, at most %.0f; the slowest package is %s", total, initBudget, slowest)
+		}
+		t.Logf("%.2f ms, slowest %s", total, slowest)
 	})
 }
 
@@ -79,9 +88,9 @@ func build(t *testing.T) string {
 // initLine is what GODEBUG=inittrace=1 prints for a package: see package runtime.
 var initLine = regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock`)
 
-// initTime starts the program once and sums, in milliseconds, what its
-// packages did before main.
-func initTime(t *testing.T, bin string) (total float64, slowest string) {
+// initTimes starts the program once and returns how many milliseconds each of
+// its packages took before main.
+func initTimes(t *testing.T, bin string) map[string]float64 {
 	t.Helper()
 	cmd := exec.Command(bin, "no-such-command")
 	cmd.Env = []string{"GODEBUG=inittrace=1"}
@@ -90,16 +99,13 @@ func initTime(t *testing.T, bin string) (total float64, slowest string) {
 	if len(lines) < 5 {
 		t.Fatalf("cannot read the trace of package initialisation:\n%s", out)
 	}
-	most := -1.0
+	times := map[string]float64{}
 	for _, m := range lines {
 		ms, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += ms
-		if ms > most {
-			most, slowest = ms, m[1]
-		}
+		times[m[1]] += ms
 	}
-	return total, slowest
+	return times
 }
