@@ -47,7 +47,7 @@ func TestAShellIsAtHome(t *testing.T) {
 		p.sees("ready\r\n")
 		p.types("\x1a")
 		p.sees("Stopped")
-		p.types("kill -9 %%; wait; exit 42\r")
+		p.types("kill -9 %%; disown -a; exit 42\r")
 		p.leaves(42)
 	})
 }
