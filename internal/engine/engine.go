@@ -164,13 +164,17 @@ func (r *run) decide() (policy.Decision, box.Tier, error) {
 
 // explain adds what probing finds to an error that says the host cannot do it.
 func (e *Engine) explain(ctx context.Context, t box.Tier, err error) error {
-	if box.KindOf(err) != box.Unusable {
+	var told *box.Error
+	if !errors.As(err, &told) || told.Kind != box.Unusable {
 		return err
 	}
 	caps := t.Probe(ctx)
 	be := box.Errorf(box.Unusable, "create box", "%w", err)
 	if len(caps.Missing) > 0 {
 		be = box.Errorf(box.Unusable, "create box", "%w (missing: %s)", err, caps.Missing[0])
+	}
+	if told.Hint != "" {
+		return be.WithHint("%s", told.Hint)
 	}
 	return be.WithHint("run `sunaba doctor`; it says for each step what this host refuses and what to do")
 }

@@ -11,10 +11,12 @@ package frame
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -230,6 +232,10 @@ func makeRunDir(dir string, uid, gid int) (*os.File, error) {
 	if uid != os.Getuid() {
 		if err := lock.Chown(uid, gid); err != nil {
 			lock.Close()
+			if errors.Is(err, syscall.EINVAL) { // chown(2): the id is not mapped
+				return nil, box.Errorf(box.Unusable, "create box", "cannot give a box a user of its own: root here is root of a user namespace that does not have user %d", uid).
+					WithHint("run sunaba as an ordinary user of this container")
+			}
 			return nil, fmt.Errorf("cannot give run folder to the box's user: %w", err)
 		}
 	}
