@@ -229,7 +229,7 @@ func extraSeeds(f *runFlags) ([]box.Seed, error) {
 		if !ok {
 			name = filepath.Base(src)
 		}
-		if name == "" || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "..") {
+		if name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "..") {
 			return nil, fmt.Errorf("cannot copy %q: the name in the box must be relative to the working folder and stay in it", c)
 		}
 		s, _, err := fileSeed(src, path.Join(f.cfg.Workdir, name))

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +130,28 @@ func TestTheLimitThatEndedTheRunIsNamed(t *testing.T) {
 		}}
 		if got := explain(&runFlags{}, rep); got != c.want {
 			t.Errorf("%s, ended by %s: %q; want %q", c.cause, c.ended, got, c.want)
+		}
+	}
+}
+
+func TestCopiesStayBelowTheWorkingFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, allowed := range map[string]bool{
+		"x": true, "a/b": true, "": false, ".": false, "..": false, "../x": false, "a/../../x": false, "a//b": false, "/x": false,
+	} {
+		seeds, err := extraSeeds(&runFlags{cfg: config.Default(), copies: []string{file + ":" + name}})
+		if (err == nil) != allowed {
+			t.Errorf("%q: error %v", name, err)
+		}
+		for _, s := range seeds {
+			r, err := s.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Close()
 		}
 	}
 }
