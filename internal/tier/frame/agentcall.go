@@ -16,14 +16,18 @@ import (
 const AgentName = "sunaba-agent"
 
 // agentTimeout bounds one piece of the agent's work, which a hostile tree can
-// only make long, not endless.
+// only make long, not endless. What goes in comes from us and may be large, and
+// the disk slow: the time counts from the last bytes that the agent took.
 const agentTimeout = 60 * time.Second
 
 // Agent runs the agent in the box as e says, with bytes for its stdin or from
 // its stdout, and waits for its end. What it says on stderr is hostile text.
 func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Writer, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	tooLong := fmt.Errorf("not done after %v: %w", agentTimeout, context.DeadlineExceeded)
+	patience := time.AfterFunc(agentTimeout, func() { cancel(tooLong) })
+	defer patience.Stop()
 	var pipes [3][2]*os.File // read end, write end
 	defer func() {
 		for _, p := range pipes {
@@ -61,7 +65,7 @@ func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Write
 	go func() {
 		var err error
 		if in != nil {
-			_, err = io.Copy(pipes[0][1], in)
+			_, err = io.Copy(pipes[0][1], taken{in, func() { patience.Reset(agentTimeout) }})
 		}
 		pipes[0][1].Close()
 		sent <- err
@@ -72,6 +76,9 @@ func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Write
 	}
 	var wr wire.Waited
 	if err := b.Conn.Call(ctx, "wait", wire.Wait{Pid: ps.Pid}, &wr); err != nil {
+		if context.Cause(ctx) == tooLong {
+			err = tooLong
+		}
 		return fmt.Errorf("cannot wait for agent: %w", err)
 	}
 	<-saidAll
@@ -82,4 +89,16 @@ func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Write
 		return rerr
 	}
 	return <-sent
+}
+
+// taken is a reader that tells when it is asked for more: what it gave before
+// has been taken.
+type taken struct {
+	io.Reader
+	tell func()
+}
+
+func (r taken) Read(p []byte) (int, error) {
+	r.tell()
+	return r.Reader.Read(p)
 }
