@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,7 +60,18 @@ func newTier(t *testing.T) *Tier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(state) })
+	t.Cleanup(func() {
+		// Extracted images have no write bits, not even for their owner.
+		_ = filepath.WalkDir(state, func(p string, e fs.DirEntry, err error) error {
+			if e != nil && e.IsDir() {
+				_ = os.Chmod(p, 0o700)
+			}
+			return nil
+		})
+		if err := os.RemoveAll(state); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := os.Chmod(state, 0o711); err != nil {
 		t.Fatal(err)
 	}
