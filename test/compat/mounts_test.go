@@ -218,6 +218,24 @@ for i, make in enumerate((lambda n: os.open(n, os.O_CREAT | os.O_WRONLY, 0o6755)
 	})
 }
 
+// Images and run folders lie there: a program that could write them would
+// choose what later boxes start from.
+func TestStateFolderIsNotShown(t *testing.T) {
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		dir := harness.Dir(t, u)
+		state := dir + "/state"
+		if r := harness.Run(t, u, "run", "--state", state, "--", "true"); r.Code != 0 {
+			t.Fatalf("exit %d: %s", r.Code, r.Stderr)
+		}
+		for _, source := range []string{state, dir, state + "/images"} {
+			r := harness.Run(t, u, "run", "--state", state, "--mount", source+":/data:rw", "--", "true")
+			if r.Code != 241 || !strings.Contains(r.Stderr, state) {
+				t.Errorf("%s: exit %d, want 241: %s", source, r.Code, r.Stderr)
+			}
+		}
+	})
+}
+
 func TestHostPrefixShowsProgramsOfTheOperator(t *testing.T) {
 	harness.NothingLeft(t)
 	prefix, err := os.MkdirTemp("/", "sunaba-test-prefix-")

@@ -34,7 +34,8 @@ func (s *Site) Mounts(spec box.Spec, img *image.Image, uid int) ([]Mount, []*os.
 	var trees []*os.File
 	for _, m := range slices.Concat(img.Binds, spec.Mounts) {
 		own := slices.Contains(img.Binds, m)
-		refused := spec.NoMount
+		// Whoever writes below the state folder chooses the next box's image.
+		refused := append(slices.Clip(spec.NoMount), s.State)
 		if own {
 			refused = nil // the image's own folders: /usr and what the operator listed
 		}
