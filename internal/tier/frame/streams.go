@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,6 +47,7 @@ type streams struct {
 
 	ended chan struct{} // closed when the program has ended
 	pumps sync.WaitGroup
+	lost  atomic.Bool // the caller's writer refused something
 }
 
 func openStreams(cmd box.Command, st box.Streams) (*streams, error) {
@@ -113,15 +115,18 @@ func (s *streams) pumpOut(src *os.File, dst io.Writer) {
 	s.pumps.Add(1)
 	go func() {
 		defer s.pumps.Done()
-		copyUntil(dst, src, s.ended)
+		if !copyUntil(dst, src, s.ended) {
+			s.lost.Store(true)
+		}
 	}()
 }
 
 // copyUntil copies src to dst until src ends. Once ended is closed it takes
 // what is there and gives a holder in the background drainTime to close. When
 // dst fails, the rest is read and dropped: the program must not block on a
-// reader that has gone.
-func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
+// reader that has gone. It reports whether dst took all.
+func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bool) {
+	delivered = true
 	stop, woken := make(chan struct{}), make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -134,10 +139,9 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 	}()
 	buf := make([]byte, pumpSize)
 	write := func(n int) {
-		if n > 0 && dst != nil {
-			if _, err := dst.Write(buf[:n]); err != nil {
-				dst = nil
-			}
+		if n > 0 && delivered {
+			_, err := dst.Write(buf[:n])
+			delivered = err == nil
 		}
 	}
 	over := func() bool {
@@ -152,7 +156,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 		n, err := src.Read(buf)
 		write(n)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return // end of file, or a terminal whose other side is closed
+			return delivered // end of file, or a terminal whose other side is closed
 		}
 	}
 	<-woken // before deadlines are set here
@@ -165,32 +169,32 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) {
 		taken += n
 		switch {
 		case err == nil && n == 0:
-			return
+			return delivered
 		case err == nil:
 			if taken >= drainBytes || taken >= pipeSize && time.Now().After(deadline) {
-				return // still written to: a holder in the background
+				return delivered // still written to: a holder in the background
 			}
 		case errors.Is(err, syscall.EAGAIN):
 			if !time.Now().Before(deadline) {
-				return
+				return delivered
 			}
 			_ = src.SetReadDeadline(deadline)
 			n, err := src.Read(buf)
 			write(n)
 			taken += n
 			if err != nil {
-				return
+				return delivered
 			}
 			_ = src.SetReadDeadline(time.Now())
 		default:
-			return
+			return delivered
 		}
 	}
 }
 
 // drain is called when the program has ended. It returns true when all its
 // output has been delivered, however slow the caller's writer is, and false if
-// ctx ended and the writer did not take the rest soon after.
+// the writer failed, or ctx ended and it did not take the rest soon after.
 func (s *streams) drain(ctx context.Context) bool {
 	if s.in != nil {
 		s.in.Close()
@@ -203,14 +207,14 @@ func (s *streams) drain(ctx context.Context) bool {
 	}()
 	select {
 	case <-done:
-		return true
+		return !s.lost.Load()
 	case <-ctx.Done():
 	}
 	t := time.NewTimer(deliverTime)
 	defer t.Stop()
 	select {
 	case <-done:
-		return true
+		return !s.lost.Load()
 	case <-t.C:
 		return false
 	}

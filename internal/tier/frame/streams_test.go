@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
 )
 
 func pipe(t *testing.T) (r, w *os.File) {
@@ -75,7 +77,7 @@ func TestEndlessWriterInTheBackgroundIsCutOff(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
 	copyUntil(&got, r, ended)
-	if got.Len() > drainBytes+pumpSize {
+	if got.Len() > drainBytes+2*pumpSize { // a read that waited, and one that did not, before the count is looked at
 		t.Errorf("%d bytes were taken after the end", got.Len())
 	}
 }
@@ -95,6 +97,28 @@ func TestReaderThatFailsDoesNotBlockTheProgram(t *testing.T) {
 	<-done
 	if calls.Load() != 1 {
 		t.Errorf("a reader that failed was called %d times", calls.Load())
+	}
+}
+
+// The program may have ended before its last output turns out to be unwanted.
+func TestOutputThatNobodyTookIsNotDelivered(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+	}{{"taken", nil}, {"refused", errors.New("disk full")}} {
+		s, err := openStreams(box.Command{}, box.Streams{Stdout: writerFunc(func(p []byte) (int, error) { return len(p), c.err })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.guest[1].WriteString("hello"); err != nil {
+			t.Fatal(err)
+		}
+		s.closeGuest()
+		s.pumpOutput()
+		if got, want := s.drain(t.Context()), c.err == nil; got != want {
+			t.Errorf("%s: delivered is %v", c.name, got)
+		}
+		s.close()
 	}
 }
 
