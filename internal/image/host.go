@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,7 +16,7 @@ import (
 )
 
 // HostOptions says what the skeleton over the host's /usr holds. Every
-// different value makes an image of its own; see [Store.Prune].
+// different value makes an image of its own.
 type HostOptions struct {
 	// Init is the program at InitPath; none if empty.
 	Init     []byte
@@ -34,8 +33,13 @@ type HostOptions struct {
 	ExtraPrefixes []string
 }
 
+// keepSkeletons bounds how many skeletons stay in the store (1.2 MB each):
+// whoever chooses mount points, perhaps a model, must not fill the disk with
+// them.
+const keepSkeletons = 32
+
 // Host returns the skeleton image for the options, and makes it if the store
-// does not have it. It reads a few hundred small files of the host each time,
+// does not have it; then those that were longest unused make room. It reads a few hundred small files of the host each time,
 // so it always fits the host as it is now.
 func (s *Store) Host(ctx context.Context, opts HostOptions) (*Image, error) {
 	t, r, err := hostTree("", opts)
@@ -48,20 +52,29 @@ func (s *Store) Host(ctx context.Context, opts HostOptions) (*Image, error) {
 		return nil, box.Errorf(box.Invalid, "make host image", "%w", err)
 	}
 	digest := prefix + hex.EncodeToString(sum.Sum(nil))
-	if _, err := os.Lstat(s.file(digest, imageExt)); errors.Is(err, fs.ErrNotExist) {
-		unlock, err := s.lock(ctx, "host")
-		if err != nil {
-			return nil, err
-		}
-		defer unlock()
-		if _, err := s.put(ctx, "host", func(w io.Writer) error {
-			_, err := erofs.Write(w, entries, 0)
-			return err
-		}); err != nil {
-			return nil, err
-		}
+	img, err := s.open(ctx, digest, r)
+	if box.KindOf(err) != box.NotFound {
+		return img, err
 	}
-	return s.open(ctx, digest, r)
+	unlock, err := s.lock(ctx, "host")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := s.put(ctx, "host", func(w io.Writer) error {
+		_, err := erofs.Write(w, entries, 0)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if img, err = s.open(ctx, digest, r); err != nil {
+		return nil, err
+	}
+	if err := s.keepNewest(box.ImageHost, keepSkeletons); err != nil {
+		img.File.Close()
+		return nil, err
+	}
+	return img, nil
 }
 
 // hostTree describes the skeleton for the host whose root is at root, which is

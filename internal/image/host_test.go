@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -298,5 +299,31 @@ func BenchmarkHost(b *testing.B) {
 			b.Fatal(err)
 		}
 		img.Close()
+	}
+}
+
+func TestChosenMountPointsDoNotFillTheStore(t *testing.T) {
+	s := newStore(t)
+	src := t.TempDir()
+	first := HostOptions{Mounts: []box.Mount{{Source: src, Target: "/first"}}}
+	var digest string
+	for i := range keepSkeletons + 3 {
+		for _, opts := range []HostOptions{first, {Mounts: []box.Mount{{Source: src, Target: fmt.Sprintf("/m%d", i)}}}} {
+			img, err := s.Host(t.Context(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			img.Close()
+			if opts.Mounts[0].Target == "/first" {
+				digest = img.Digest
+			}
+		}
+	}
+	infos, err := s.Images()
+	if err != nil || len(infos) != keepSkeletons {
+		t.Errorf("%d images, want %d; %v", len(infos), keepSkeletons, err)
+	}
+	if !slices.ContainsFunc(infos, func(i Info) bool { return i.Digest == digest }) {
+		t.Error("the image that was used all the time is gone")
 	}
 }

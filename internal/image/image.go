@@ -61,3 +61,10 @@ type Info struct {
 	Used   time.Time // when it was opened last
 	Notes  []string
 }
+
+func (i Info) lastUsed() time.Time {
+	if i.Used.IsZero() {
+		return i.Built
+	}
+	return i.Used
+}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -167,8 +168,7 @@ func (s *Store) Remove(digest string) error {
 }
 
 // Prune removes the images that nobody opened for the given time, and returns
-// their digests. Every different set of mount points or host name makes a
-// skeleton of its own, so a long-lived host should call this now and then.
+// their digests.
 func (s *Store) Prune(unused time.Duration) ([]string, error) {
 	infos, err := s.Images()
 	if err != nil {
@@ -176,22 +176,43 @@ func (s *Store) Prune(unused time.Duration) ([]string, error) {
 	}
 	var gone []string
 	for _, info := range infos {
-		last := info.Used
-		if last.IsZero() {
-			last = info.Built
-		}
-		if time.Since(last) < unused {
+		if time.Since(info.lastUsed()) < unused {
 			continue
 		}
-		if err := s.Remove(info.Digest); err != nil {
-			if kind := box.KindOf(err); kind == box.NotFound || kind == box.Exhausted {
-				continue // gone meanwhile, or in use
-			}
+		ok, err := s.removeUnused(info.Digest)
+		if err != nil {
 			return gone, err
 		}
-		gone = append(gone, info.Digest)
+		if ok {
+			gone = append(gone, info.Digest)
+		}
 	}
 	return gone, errors.Join(s.sweepOrphans(), s.sweepTrees(), s.removeTemps("tmp-record-", time.Hour))
+}
+
+// keepNewest removes the images of one name but the n that were used last.
+func (s *Store) keepNewest(name box.ImageName, n int) error {
+	infos, err := s.Images()
+	if err != nil {
+		return err
+	}
+	infos = slices.DeleteFunc(infos, func(i Info) bool { return i.Name != name })
+	slices.SortFunc(infos, func(a, b Info) int { return b.lastUsed().Compare(a.lastUsed()) })
+	for _, info := range infos[min(n, len(infos)):] {
+		if _, err := s.removeUnused(info.Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeUnused removes an image unless it is in use or gone already.
+func (s *Store) removeUnused(digest string) (bool, error) {
+	err := s.Remove(digest)
+	if kind := box.KindOf(err); err != nil && (kind == box.NotFound || kind == box.Exhausted) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // removeTemps removes unfinished files that are older than age.
