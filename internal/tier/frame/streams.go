@@ -163,7 +163,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bo
 	// All that the program wrote is in the pipe by now, however long the
 	// writing of it takes.
 	deadline := time.Now().Add(drainTime)
-	for taken := 0; ; {
+	for taken := 0; taken < drainBytes; { // more comes from a holder in the background
 		n, err := host.ReadNow(src, buf)
 		write(n)
 		taken += n
@@ -171,7 +171,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bo
 		case err == nil && n == 0:
 			return delivered
 		case err == nil:
-			if taken >= drainBytes || taken >= pipeSize && time.Now().After(deadline) {
+			if taken >= pipeSize && time.Now().After(deadline) {
 				return delivered // still written to: a holder in the background
 			}
 		case errors.Is(err, syscall.EAGAIN):
@@ -190,6 +190,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bo
 			return delivered
 		}
 	}
+	return delivered
 }
 
 // drain is called when the program has ended. It returns true when all its
