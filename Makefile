@@ -78,7 +78,7 @@ fuzz: ## every fuzz target for FUZZTIME each (60s)
 
 .PHONY: compat
 compat: build ## the long compatibility list; results go to docs/compat.md by hand
-	go test -count=1 -timeout 60m -v -tags compat ./test/compat/...
+	go test -count=1 -timeout 180m -v -tags compat ./test/compat/...
 
 .PHONY: generate
 generate: ## rewrite generated files (precompiled system-call filters)
