@@ -130,7 +130,7 @@ const (
 	UserRoot     User = "root" // guest root without host power; a tier may refuse it
 )
 
-// Command is one program run.
+// A Command is one program run.
 type Command struct {
 	Argv []string // Argv[0] is looked up in PATH inside the box if it has no slash
 	Env  []string // KEY=VALUE; the whole environment, nothing is inherited
