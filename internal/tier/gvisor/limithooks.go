@@ -186,6 +186,10 @@ func reportLimits(pipe *os.File) {
 	opens := map[string]bool{"open": true, "openat": true, "creat": true}
 	for _, table := range []*kernel.SyscallTable{slinux.AMD64, slinux.ARM64} {
 		for no, sc := range table.Table {
+			if sc.Name == "recvmsg" {
+				sc.Fn = tellsTruncation(sc.Fn)
+				table.Table[no] = sc
+			}
 			tell, ok := calls[sc.Name]
 			if !ok {
 				continue
