@@ -101,7 +101,7 @@ func diagnose(ctx context.Context, flag string) diagnosis {
 	var built []box.Tier
 	var err error
 	if d.State, err = stateDir(flag); err == nil {
-		built, err = tiers(d.State, gvisor.Config{Debug: os.Getenv("SUNABA_DEBUG"), Janitor: true})
+		built, err = tiers(d.State, common{debug: os.Getenv("SUNABA_DEBUG")})
 	}
 	for _, name := range box.TierNames() {
 		i := slices.IndexFunc(built, func(t box.Tier) bool { return t.Name() == name })

@@ -10,10 +10,14 @@ import (
 
 	_ "github.com/sunaba-dev/sunaba/internal/procguard" // before gVisor's packages initialize
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
+	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
 
 func main() {
 	// Parts of a box are this program re-executed; they look at nothing else.
+	if code, ok := process.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
 	gvisor.Dispatch(os.Args)
 	os.Exit(command(os.Args[1:]))
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/stream"
 	"github.com/sunaba-dev/sunaba/internal/terminal"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
-	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
 )
 
 // runCommand is `sunaba run`.
@@ -86,9 +85,9 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	progress := terminal.NewProgress(os.Stderr)
 	defer progress.Stop()
 	req.Phase = progress.Phase
-	e, err := newEngine(state, gvisor.Config{
-		Debug: os.Getenv("SUNABA_DEBUG"), Janitor: true,
-		Images: frame.Images{Prefixes: f.cfg.HostPrefixes, Progress: func(done, total int64, what string) {
+	e, err := newEngine(state, common{
+		debug: os.Getenv("SUNABA_DEBUG"),
+		images: frame.Images{Prefixes: f.cfg.HostPrefixes, Progress: func(done, total int64, what string) {
 			progress.Phase(fmt.Sprintf("making the base image: %d of %d MiB, %s", done>>20, total>>20, stream.Clean([]byte(what))))
 		}},
 	})

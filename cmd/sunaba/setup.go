@@ -14,7 +14,9 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
+	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
 
 // stateDir is where images, stores and run folders live: on a disk, not in
@@ -74,32 +76,43 @@ func passable(dir string) error {
 	}
 }
 
+// common is what all tiers of this process are made of.
+type common struct {
+	images frame.Images // its Store is opened by tiers
+	debug  string       // folder for gVisor's log; empty for none
+}
+
 // tiers lists the tiers of this build, by hand: there is no registration.
-func tiers(state string, cfg gvisor.Config) ([]box.Tier, error) {
+func tiers(state string, c common) ([]box.Tier, error) {
 	images, err := image.OpenStore(filepath.Join(state, "images"))
 	if err != nil {
 		return nil, err
 	}
-	groups, err := cgroup.Detect("/sys/fs/cgroup", "/proc/self/mountinfo", "/proc/self/cgroup")
+	c.images.Store = images
+	groups, err := cgroup.Detect(cgroup.Root, cgroup.MountInfo, cgroup.SelfCgroup)
 	if err != nil {
 		return nil, err
 	}
-	cfg.State, cfg.Images.Store, cfg.Groups = state, images, groups
-	if cfg.Agent = embedded.Agent(runtime.GOARCH); cfg.Agent == nil {
+	agent := embedded.Agent(runtime.GOARCH)
+	if agent == nil {
 		// A plain `go build` has no separate agent: this program can be it.
-		if cfg.Agent, err = os.ReadFile(host.SelfExe); err != nil {
+		if agent, err = os.ReadFile(host.SelfExe); err != nil {
 			return nil, fmt.Errorf("cannot read own program: %w", err)
 		}
 	}
-	g, err := gvisor.New(cfg)
+	p, err := process.New(process.Config{State: state, Images: c.images, Groups: groups, Agent: agent, Janitor: true})
 	if err != nil {
 		return nil, err
 	}
-	return []box.Tier{g}, nil
+	g, err := gvisor.New(gvisor.Config{State: state, Images: c.images, Groups: groups, Agent: agent, Debug: c.debug, Janitor: true})
+	if err != nil {
+		return nil, err
+	}
+	return []box.Tier{p, g}, nil
 }
 
-func newEngine(state string, cfg gvisor.Config) (*engine.Engine, error) {
-	ts, err := tiers(state, cfg)
+func newEngine(state string, c common) (*engine.Engine, error) {
+	ts, err := tiers(state, c)
 	if err != nil {
 		return nil, err
 	}

@@ -56,6 +56,7 @@ func traces(t testing.TB) []string {
 		}
 		return true
 	})
+	all = append(all, inhabitants(ours)...)
 	// gVisor names its control socket after the box.
 	for _, table := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
 		b, _ := os.ReadFile(table)
@@ -95,6 +96,27 @@ func processes(t testing.TB) []string {
 		}
 		cmdline, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		all = append(all, fmt.Sprintf("process %s: %.80q", e.Name(), strings.ReplaceAll(string(cmdline), "\x00", " ")))
+	}
+	return all
+}
+
+// inhabitants finds every process that is in a group of ours, or has a mount of
+// ours: a box of the process tier runs other programs than the tested one.
+func inhabitants(ours []string) []string {
+	var all []string
+	own := fmt.Sprint(os.Getpid())
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == own {
+			continue
+		}
+		cgroup, _ := os.ReadFile("/proc/" + e.Name() + "/cgroup")
+		mounts, _ := os.ReadFile("/proc/" + e.Name() + "/mountinfo")
+		text := string(cgroup) + string(mounts)
+		if slices.ContainsFunc(ours, func(s string) bool { return strings.Contains(text, s) }) {
+			cmdline, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+			all = append(all, fmt.Sprintf("inhabitant %s: %.80q", e.Name(), strings.ReplaceAll(string(cmdline), "\x00", " ")))
+		}
 	}
 	return all
 }
