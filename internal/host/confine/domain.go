@@ -44,6 +44,11 @@ func (d Domain) enter(a *Applied) error {
 	if err := setNoNewPrivs(); err != nil { // Landlock wants it
 		return err
 	}
+	return d.landlock(a)
+}
+
+// landlock gives the calling thread the new domain.
+func (d Domain) landlock(a *Applied) error {
 	abi, err := landlockABI()
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
 		a.Weak = append(a.Weak, "Landlock is not in this kernel: files, abstract sockets and signals are kept by namespaces alone")
