@@ -24,6 +24,7 @@ package blockfs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -51,10 +52,10 @@ func mount(fstype, source string, attrs int, options ...option) (*os.File, error
 			return nil, unusable("cannot mount %s: this kernel does not have it", fstype).
 				WithHint("load the module: modprobe %s", fstype)
 		}
-		return nil, unusable("cannot mount %s: %w", fstype, err)
+		return nil, cannotMount(fstype, err)
 	}
-	fs := os.NewFile(uintptr(fd), "fs:"+fstype)
-	defer fs.Close()
+	ctx := os.NewFile(uintptr(fd), "fs:"+fstype)
+	defer ctx.Close()
 	for _, o := range append([]option{{"source", source}}, options...) {
 		if o.value == "" {
 			err = unix.FsconfigSetFlag(fd, o.key)
@@ -66,11 +67,23 @@ func mount(fstype, source string, attrs int, options ...option) (*os.File, error
 		}
 	}
 	if err := unix.FsconfigCreate(fd); err != nil {
-		return nil, fmt.Errorf("cannot mount %s: %w", fstype, err)
+		return nil, cannotMount(fstype, err)
 	}
 	mnt, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, attrs|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
-		return nil, fmt.Errorf("cannot mount %s: %w", fstype, err)
+		return nil, cannotMount(fstype, err)
 	}
 	return os.NewFile(uintptr(mnt), fstype), nil
 }
+
+// cannotMount tells a host that forbids it from a file system that is broken.
+func cannotMount(fstype string, err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("cannot mount %s: %w", fstype, err)
+	}
+	return unusable("cannot mount %s: %w", fstype, err).
+		WithHint("%s", adviceMount)
+}
+
+// adviceMount is for a root that is not the host's.
+const adviceMount = "root needs CAP_SYS_ADMIN on the host to mount (docker: --privileged); or run sunaba as an ordinary user, who needs no such mount, or use tier gvisor"

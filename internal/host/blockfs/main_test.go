@@ -34,7 +34,7 @@ func roles() map[string]func(dir string) error {
 
 // hold makes a store and an image mount, writes, and waits for its end.
 func hold(dir string) error {
-	store, err := NewStore(dir, testBytes, testFiles, 1, 1)
+	store, _, err := NewStore(dir, testBytes, testFiles, 1, 1)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func attachBoth(dir string) error {
 	if err := host.PrivateMounts(); err != nil {
 		return err
 	}
-	store, err := NewStore(dir, testBytes, testFiles, 1, 1)
+	store, _, err := NewStore(dir, testBytes, testFiles, 1, 1)
 	if err != nil {
 		return err
 	}

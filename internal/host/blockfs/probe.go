@@ -12,17 +12,24 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
-// Probe really mounts a small image and a small store in dir, looks at them,
-// and lets them go: what doctor shows for a tier that needs them. It takes
-// some milliseconds.
+// The steps of [Probe].
+const (
+	stepImage = "image mount"
+	stepStore = "disk store"
+)
+
+// Probe really mounts a small image (EROFS) and makes a small store (ext4 in a
+// file, through a loop device) in dir, looks at them, and lets them go: what
+// doctor shows for a tier that needs them. A weak step's detail is what
+// [NewStore] says of it. It takes some milliseconds.
 func Probe(ctx context.Context, dir string) []box.Step {
 	var steps []box.Step
 	for _, s := range []struct {
 		name string
 		try  func(dir string) box.Step
 	}{
-		{"image mount (EROFS)", probeImage},
-		{"disk store (ext4 in a file, through a loop device)", probeStore},
+		{stepImage, probeImage},
+		{stepStore, probeStore},
 	} {
 		step := box.Step{State: box.Missing, Advice: "boxes started by an ordinary user get an extracted tree and a tmpfs instead"}
 		switch {
@@ -83,21 +90,14 @@ func probeStore(dir string) box.Step {
 	if room := int64(st.Bavail) * st.Bsize; room < size || st.Ffree != files {
 		return failed(fmt.Errorf("cannot trust store: it has room for %d bytes and %d files, want %d and %d", room, st.Ffree, size, files))
 	}
-	s := box.Step{State: box.Works, Detail: "made in " + took + ", with direct I/O"}
-	status, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+	weak, err := weakness(dir, dev)
 	if err != nil {
-		return failed(fmt.Errorf("cannot look at loop device: %w", err))
+		return failed(err)
 	}
-	if mem, err := host.OnMemory(dir); err == nil && mem {
-		return box.Step{State: box.Weak, Detail: dir + " is in memory, so what boxes write is held there, in no box's account",
-			Advice: "let boxes be kept on a disk"}
+	if len(weak) > 0 {
+		return box.Step{State: box.Weak, Detail: weak[0], Advice: "let boxes be kept on ext4, xfs or btrfs: --state DIR or SUNABA_STATE"}
 	}
-	if status.Flags&unix.LO_FLAGS_DIRECT_IO == 0 {
-		s.State = box.Weak
-		s.Detail = "made in " + took + "; the file system of " + dir + " cannot do direct I/O, so what a box writes passes through the host's page cache"
-		s.Advice = "let boxes be kept on ext4, xfs or btrfs"
-	}
-	return s
+	return box.Step{State: box.Works, Detail: "made in " + took + ", with direct I/O"}
 }
 
 func since(t time.Time) string { return time.Since(t).Round(100 * time.Microsecond).String() }

@@ -26,19 +26,48 @@ import (
 // store does, the box sees EIO; a disk that is too full at the start is an
 // error (box.Exhausted).
 //
-// Dir should not be in memory (see [host.OnMemory]): a store there is bounded
-// as well, but in no box's memory account.
+// Weak says, in the words that a box reports, what is not as it should be: dir
+// is in memory, or its file system cannot do direct I/O. The store is bounded
+// all the same, but what is written takes memory that is in no box's account.
 //
 // The store is gone once every mount of it is gone and every file in it is
 // closed. Data that the box wrote last may go to the disk first; [Discard]
 // saves that. It takes about a millisecond. Safe for concurrent use.
-func NewStore(dir string, bytes, inodes int64, uid, gid int) (*os.File, error) {
+func NewStore(dir string, bytes, inodes int64, uid, gid int) (mnt *os.File, weak []string, err error) {
 	mnt, dev, err := newStore(dir, bytes, inodes, uid, gid)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dev.Close()
+	if weak, err = weakness(dir, dev); err != nil {
+		mnt.Close()
+		return nil, nil, err
+	}
+	return mnt, weak, nil
+}
+
+const (
+	weakMemory = "disk: the state folder is in memory (tmpfs); what a program writes is bounded by the disk limit but takes memory, in no box's account"
+	weakCached = "disk: the file system of the state folder cannot do direct I/O; what a program writes is bounded by the disk limit but passes through the host's page cache, in no box's account"
+)
+
+// weakness asks where the data of the store on a loop device are held.
+func weakness(dir string, dev *os.File) ([]string, error) {
+	memory, err := host.OnMemory(dir)
 	if err != nil {
 		return nil, err
 	}
-	dev.Close()
-	return mnt, nil
+	if memory {
+		return []string{weakMemory}, nil
+	}
+	status, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("cannot look at loop device: %w", err)
+	}
+	if status.Flags&unix.LO_FLAGS_DIRECT_IO == 0 {
+		return []string{weakCached}, nil
+	}
+	return nil, nil
 }
 
 // newStore also returns the loop device.

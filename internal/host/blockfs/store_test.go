@@ -21,7 +21,7 @@ import (
 func store(t *testing.T, dir string, bytes, files int64) *os.File {
 	t.Helper()
 	needRoot(t)
-	mnt, err := NewStore(dir, bytes, files, 12_345, 70_000)
+	mnt, _, err := NewStore(dir, bytes, files, 12_345, 70_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestManyStoresAtOnceAreApart(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range stores {
 		wg.Go(func() {
-			mnt, err := NewStore(dir, testBytes, testFiles, 1, 1)
+			mnt, _, err := NewStore(dir, testBytes, testFiles, 1, 1)
 			if err != nil {
 				t.Error(err)
 				return
@@ -247,19 +247,19 @@ func TestWhatCannotBeAStoreIsRefused(t *testing.T) {
 	}{
 		{0, 1, box.Invalid}, {testBytes, 0, box.Invalid}, {1 << 50, 1, box.Invalid},
 	} {
-		if mnt, err := NewStore(t.TempDir(), c.bytes, c.files, 1, 1); err == nil {
+		if mnt, _, err := NewStore(t.TempDir(), c.bytes, c.files, 1, 1); err == nil {
 			mnt.Close()
 			t.Errorf("%+v was made", c)
 		} else if box.KindOf(err) != c.kind || !strings.HasPrefix(err.Error(), "cannot ") {
 			t.Errorf("%+v: %v (%s)", c, err, box.KindOf(err))
 		}
 	}
-	if mnt, err := NewStore(t.TempDir()+"/missing", testBytes, 1, 1, 1); err == nil {
+	if mnt, _, err := NewStore(t.TempDir()+"/missing", testBytes, 1, 1, 1); err == nil {
 		mnt.Close()
 		t.Error("a store was made in a folder that is not there")
 	}
 	if !host.IsRoot() {
-		if mnt, err := NewStore(t.TempDir(), testBytes, testFiles, 1, 1); err == nil {
+		if mnt, _, err := NewStore(t.TempDir(), testBytes, testFiles, 1, 1); err == nil {
 			mnt.Close()
 			t.Error("an ordinary user mounted a store")
 		}
@@ -276,7 +276,7 @@ func TestAStoreLargerThanTheDiskIsRefused(t *testing.T) {
 	if room < 1<<20 || room > 8<<40 {
 		t.Skipf("a disk of %d bytes cannot be asked for", room)
 	}
-	mnt, err := NewStore(dir, room, 1, 1, 1)
+	mnt, _, err := NewStore(dir, room, 1, 1, 1)
 	if err == nil {
 		mnt.Close()
 	}
@@ -303,7 +303,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 	dir := b.TempDir()
 	for b.Loop() {
-		mnt, err := NewStore(dir, 1<<30, 65_536, 1, 1)
+		mnt, _, err := NewStore(dir, 1<<30, 65_536, 1, 1)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -20,10 +20,12 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
-// What the cell itself needs in a box's group beyond the program's limits.
+// What the cell itself needs in a box's group beyond the program's limits:
+// memory, and, until it says how many threads it has, tasks.
 const (
 	memoryOverhead = 16 << 20
-	pidsOverhead   = 16
+	startTasks     = 64
+	maxPids        = 1 << 22 // PID_MAX_LIMIT on 64 bits: proc(5); pids.max takes no more
 )
 
 // Capabilities that the cell needs over its own namespaces, beside
@@ -45,6 +47,7 @@ type pbox struct {
 	path string   // the image's PATH
 	tree *os.File // extracted image, held while the box lives; nil if it is mounted
 	fs   *os.File // store, detached; nil if it is a tmpfs of the box's own
+	cell cell.Ready
 }
 
 // Create implements box.Tier.
@@ -64,13 +67,13 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if err := t.Begin(&b.Box, spec, adapter{b}); err != nil {
 		return nil, err
 	}
-	set, passed, err := t.setupOf(ctx, spec, img, b)
-	defer frame.CloseAll(passed)
+	l := spec.Limits
+	limited, err := b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes+startTasks, maxPids)})
 	if err != nil {
 		return nil, err
 	}
-	l := spec.Limits
-	limited, err := b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: l.Processes + pidsOverhead})
+	set, passed, err := t.setupOf(ctx, spec, img, b)
+	defer frame.CloseAll(passed)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +88,10 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		return nil, err
 	}
 	b.Weaker = append(b.Weaker, ready.Applied.Weak...)
+	b.cell = ready
+	if err := b.allow(0); err != nil {
+		return nil, err
+	}
 	cpu, err := b.LimitCPU()
 	if err != nil {
 		return nil, err
@@ -93,6 +100,15 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		b.Weaker = append(b.Weaker, weakCPU)
 	}
 	return b, nil
+}
+
+// allow makes the group take exactly as many tasks as the limit says, and some
+// more, beside the threads of the cell.
+func (b *pbox) allow(more int64) error {
+	if b.Group == nil {
+		return nil // each program's own limit says so; see cell.Setup
+	}
+	return b.Group.SetPids(min(b.cell.Tasks+b.Spec.Limits.Processes+more, maxPids))
 }
 
 // Destroy implements box.Box.
@@ -154,10 +170,12 @@ func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, uid, gid int, bin
 	if err != nil {
 		return binds, err
 	}
-	if b.fs, err = blockfs.NewStore(t.StoreDir(), l.Disk, l.Files, uid, gid); err != nil {
+	var weak []string
+	if b.fs, weak, err = blockfs.NewStore(t.StoreDir(), l.Disk, l.Files, uid, gid); err != nil {
 		root.Close()
 		return binds, err
 	}
+	b.Weaker = append(b.Weaker, weak...)
 	store, err := host.Dup(b.fs)
 	if err != nil {
 		root.Close()
@@ -188,9 +206,12 @@ func (t *Tier) asUser(ctx context.Context, l box.Limits, img *image.Image, b *pb
 	for _, m := range mounts {
 		s.Sources = append(s.Sources, cell.Source{Path: m.Source, Dev: m.Dev, Ino: m.Ino, ReadOnly: m.ReadOnly})
 	}
+	if b.Group != nil {
+		return nil
+	}
 	const rlimitNproc = 6 // asm-generic/resource.h
 	s.Limits = map[int]uint64{
-		rlimitNproc:       uint64(l.Processes) + pidsOverhead,
+		rlimitNproc:       uint64(l.Processes),
 		syscall.RLIMIT_AS: uint64(l.Memory) + 16<<30, // V8 and WebAssembly reserve what they never use
 	}
 	return nil
