@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -45,8 +46,15 @@ type Setup struct {
 	// CellLimits hold for the cell and all it starts. Limits are set by each
 	// program's own first step, which costs an execution more: for what the
 	// cell could not live under itself.
+	// RLIMIT_NPROC among Limits is the programs' alone: what the cell has of its
+	// own is added.
 	CellLimits, Limits map[int]uint64
 }
+
+// AgentTasks is what the agent needs of tasks beyond those of the programs, in
+// whose box it works when they have ended (see "end"): the threads of a Go
+// program.
+const AgentTasks = 24
 
 // Source is a path that the cell clones in its own mount namespace, after
 // checking that it still is the inode that the front judged.
@@ -59,6 +67,8 @@ type Source struct {
 // Ready answers Setup.
 type Ready struct {
 	Applied confine.Applied // of every program, read back from the kernel
+	Fresh   wire.Space      // before anything was put into the box
+	Tasks   int64           // the cell's own threads, whose number stays
 }
 
 type cell struct {
@@ -66,6 +76,7 @@ type cell struct {
 	set     Setup
 	kids    *children
 	starter *starter // nil before setup
+	isSetUp bool
 }
 
 // Main is the whole life of a cell.
@@ -74,6 +85,7 @@ func Main() int {
 	if err != nil {
 		return 1
 	}
+	runtime.GOMAXPROCS(2)         // for the number of threads; see spare
 	os.NewFile(4, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)
@@ -107,6 +119,8 @@ func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
 			return nil, err
 		}
 		return struct{}{}, c.kids.signal(s)
+	case "end":
+		return struct{}{}, c.kids.end()
 	}
 	return nil, fmt.Errorf("cannot handle %q: no such request", req.Op)
 }

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 )
@@ -114,4 +115,27 @@ func (c *children) signal(s wire.Signal) error {
 		return fmt.Errorf("cannot signal process %d: %w", s.Pid, err)
 	}
 	return nil
+}
+
+// endTime bounds end. What does not die by then waits in the kernel for a device.
+const endTime = 10 * time.Second
+
+// end ends every program of the box and returns when they are gone and reaped.
+// No fork escapes: kill(2) with -1 signals all but this process in one step, and
+// a process with SIGKILL pending does not fork any more. PID 1 is the parent of
+// last resort, so nothing is left when there is nothing to signal.
+func (c *children) end() error {
+	for deadline := time.Now().Add(endTime); ; <-time.After(time.Millisecond) {
+		err := syscall.Kill(-1, syscall.SIGKILL)
+		if errors.Is(err, syscall.ESRCH) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot end programs: %w", err)
+		}
+		if time.Now().After(deadline) {
+			return errors.New("cannot end programs: some do not die")
+		}
+		c.reap()
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,38 +22,6 @@ import (
 // ArgvAgent is the agent's own name; as Exec.File it means the agent itself.
 const ArgvAgent = "sunaba-agent"
 
-// starter starts every program of the box from one thread, which was confined
-// first: what it starts has nothing left to give up.
-type starter struct {
-	work    chan func()
-	applied confine.Applied
-}
-
-// newStarter confines a thread for good.
-func newStarter(d confine.Domain) (*starter, error) {
-	s := &starter{work: make(chan func())}
-	ready := make(chan error)
-	go func() {
-		var err error
-		s.applied, err = confine.Thread(d)
-		ready <- err
-		if err != nil {
-			return // and with the goroutine ends its thread
-		}
-		for fn := range s.work {
-			fn()
-		}
-	}()
-	return s, <-ready
-}
-
-// do runs fn on the confined thread.
-func (s *starter) do(fn func()) {
-	done := make(chan struct{})
-	s.work <- func() { fn(); close(done) }
-	<-done
-}
-
 // exec starts a program in the jail.
 func (c *cell) exec(body json.RawMessage, files []*os.File) (any, error) {
 	var e wire.Exec
@@ -62,7 +31,7 @@ func (c *cell) exec(body json.RawMessage, files []*os.File) (any, error) {
 	switch {
 	case len(files) != 3:
 		return nil, fmt.Errorf("cannot start program: %d of 3 streams came", len(files))
-	case c.starter == nil:
+	case !c.isSetUp:
 		return nil, errors.New("cannot start program: the box is not set up")
 	case e.Root:
 		return nil, errors.New("cannot start program: this tier has no root in the box")
@@ -122,7 +91,11 @@ type order struct {
 // not live under itself: the agent's file again, which sets them and becomes
 // the program.
 func (c *cell) execLimited(e wire.Exec, files []*os.File) (any, error) {
-	b, err := json.Marshal(order{e, c.set.Limits})
+	limits, err := c.limitsOf(e)
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(order{e, limits})
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +120,25 @@ func (c *cell) execLimited(e wire.Exec, files []*os.File) (any, error) {
 		return nil, errors.New(string(why))
 	}
 	return v, nil
+}
+
+// limitsOf is what the program's first step sets. The kernel counts tasks of the
+// box's user in the box's user namespace, this process's threads among them, and
+// compares with the limit of whoever forks: see RLIMIT_NPROC in getrlimit(2) and
+// ucounts in Linux kernel/fork.c. The agent has threads of its own to start.
+func (c *cell) limitsOf(e wire.Exec) (map[int]uint64, error) {
+	limits := maps.Clone(c.set.Limits)
+	if n, ok := limits[unix.RLIMIT_NPROC]; ok {
+		own, err := ownTasks()
+		if err != nil {
+			return nil, err
+		}
+		limits[unix.RLIMIT_NPROC] = n + uint64(own)
+		if e.File == ArgvAgent {
+			limits[unix.RLIMIT_NPROC] += AgentTasks
+		}
+	}
+	return limits, nil
 }
 
 // ExecMain is the second step of a limited start. It returns only on failure.

@@ -34,12 +34,15 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if err := c.cloneSources(&conf); err != nil {
 		return nil, err
 	}
-	// For the programs: a process that unshares its time namespace stays, its
-	// children enter (time_namespaces(7)).
-	if err := unix.Unshare(unix.CLONE_NEWTIME); err != nil {
-		return nil, fmt.Errorf("cannot make a time namespace: %w", err)
+	// Before rights go: it makes a time namespace.
+	if c.starter, err = newStarter(); err != nil {
+		return nil, err
 	}
 	if err := jail.Build(conf); err != nil {
+		return nil, err
+	}
+	fresh, err := c.space()
+	if err != nil {
 		return nil, err
 	}
 	if seeds != nil {
@@ -59,12 +62,16 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if err := confine.DropRights(); err != nil {
 		return nil, err
 	}
-	st, err := newStarter(c.set.Domain)
-	if err != nil {
+	ready := Ready{Fresh: fresh}
+	if ready.Applied, err = c.starter.confine(c.set.Domain); err != nil {
 		return nil, err
 	}
-	c.starter = st
-	return Ready{Applied: st.applied}, nil
+	spareThreads(spare)
+	if ready.Tasks, err = ownTasks(); err != nil {
+		return nil, err
+	}
+	c.isSetUp = true
+	return ready, nil
 }
 
 // takeFiles hands out the files that came with the request, by their order.

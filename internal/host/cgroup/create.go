@@ -114,7 +114,7 @@ func (g *Group) setAll(l Limits) error {
 	}{
 		{"memory", l.Memory > 0, func() error { return g.SetMemory(l.Memory) }},
 		{"cpu", l.MilliCPU > 0, func() error { return g.SetCPU(l.MilliCPU) }},
-		{"pids", l.Pids > 0, func() error { return g.setPids(l.Pids) }},
+		{"pids", l.Pids > 0, func() error { return g.SetPids(l.Pids) }},
 	}
 	for _, s := range steps {
 		if _, ok := g.dir(s.controller); !ok || !s.wanted {

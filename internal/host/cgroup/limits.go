@@ -125,7 +125,9 @@ func (g *Group) SetCPU(milli int64) error {
 	return g.set(d, "cpu.cfs_quota_us", quota, quota)
 }
 
-func (g *Group) setPids(n int64) error {
+// SetPids changes how many tasks the group may have, at least 1. Tasks beyond a
+// lower number live on; no new ones come.
+func (g *Group) SetPids(n int64) error {
 	d, ok := g.dir("pids")
 	if !ok {
 		return g.missing("pids")

@@ -56,11 +56,6 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		return nil, err
 	}
 	b.Weaker = t.weakStore()
-	set, passed, err := t.setupOf(spec, img, b)
-	defer frame.CloseAll(passed)
-	if err != nil {
-		return nil, err
-	}
 	l := spec.Limits
 	limited, err := b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes*pidsPerTask+pidsOverhead, maxPids)})
 	if err != nil {
@@ -68,6 +63,11 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	if !limited {
 		b.Weaker = append(b.Weaker, weakMemory, weakCPU)
+	}
+	set, passed, err := t.setupOf(spec, img, b)
+	defer frame.CloseAll(passed)
+	if err != nil {
+		return nil, err
 	}
 	if config.CgoEnabled && len(set.Mounts) > 0 {
 		b.Weaker = append(b.Weaker, weakCgo)
@@ -106,7 +106,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 		Rlimits:  map[string]uint64{"RLIMIT_NPROC": uint64(l.Processes), "RLIMIT_NOFILE": uint64(l.OpenFiles), "RLIMIT_CORE": 0},
 		ShmBytes: min(l.Memory/4, 64<<20),
 	}
-	if t.Groups == nil || !t.Root() {
+	if b.Group == nil {
 		s.Rlimits["RLIMIT_AS"] = uint64(l.Memory) + addressSlack
 		s.Watchdog = l.Memory
 	}

@@ -59,7 +59,7 @@ func (a adapter) Written() int64 {
 	if !ok {
 		return 0
 	}
-	return sp.Bytes - sp.FreeBytes
+	return max(a.b.cell.Fresh.FreeBytes-sp.FreeBytes, 0)
 }
 
 // Touched reads the accounts of those who enforce: the control group's count of
@@ -82,9 +82,16 @@ func (a adapter) Touched() []box.LimitHit {
 	return hits
 }
 
-// Collect implements box.Collector. The agent is one more program of the box:
-// it ends all others first.
-func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) error {
+// Collect implements box.Collector. The agent is one more program of the box,
+// which has room for it when the others have ended.
+func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) (err error) {
+	if err := b.Conn.Call(ctx, "end", struct{}{}, nil); err != nil {
+		return fmt.Errorf("cannot read files of the box: %w", err)
+	}
+	if err := b.allow(cell.AgentTasks); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.allow(0)) }()
 	if err := b.Agent(ctx, wire.Exec{File: cell.ArgvAgent}, nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
 		return fmt.Errorf("cannot read files of the box: %w", err)
 	}

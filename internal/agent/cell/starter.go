@@ -1,0 +1,93 @@
+package cell
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/internal/host/confine"
+)
+
+// starter starts every program of the box from one thread, which was confined
+// before the first of them: what it starts has nothing left to give up.
+type starter struct {
+	work chan func()
+}
+
+// newStarter takes a thread for good and gives the programs to come a time
+// namespace of their own: whoever unshares that one stays, its children enter
+// when they execute something (time_namespaces(7); Linux 6.1). It is kept by
+// thread, hence here.
+func newStarter() (*starter, error) {
+	s := &starter{work: make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWTIME); err != nil {
+			ready <- fmt.Errorf("cannot make a time namespace: %w", err)
+			return // and with the goroutine ends its thread
+		}
+		ready <- nil
+		for fn := range s.work {
+			fn()
+		}
+	}()
+	return s, <-ready
+}
+
+// do runs fn on the thread.
+func (s *starter) do(fn func()) {
+	done := make(chan struct{})
+	s.work <- func() { fn(); close(done) }
+	<-done
+}
+
+// confine confines the thread. After an error nothing may be started.
+func (s *starter) confine(d confine.Domain) (a confine.Applied, err error) {
+	s.do(func() { a, err = confine.Thread(d) })
+	return a, err
+}
+
+// spare is how many threads are kept idle: more than this process ever needs at
+// once beyond those that it has when it is set up. It runs Go code on two
+// threads, whatever the machine has, waits in no system call but short ones, and
+// the longest of them (looking up and starting a program) one at a time.
+const spare = 8
+
+// spareThreads makes the runtime start n threads and keep them idle. The kernel
+// counts threads as tasks of the box, so what a program may start beside them is
+// known only if their number stays; and a runtime that cannot start a thread in
+// a box full of tasks would end this process. A thread that its goroutine was
+// locked to and then lets go is kept by the runtime for whoever needs one next.
+func spareThreads(n int) {
+	var all, done sync.WaitGroup
+	all.Add(n)
+	for range n {
+		done.Go(func() {
+			runtime.LockOSThread()
+			all.Done()
+			all.Wait() // until there are n at once
+			runtime.UnlockOSThread()
+		})
+	}
+	done.Wait()
+}
+
+// ownTasks is the number of this process's threads: proc_pid_status(5).
+func ownTasks() (int64, error) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("cannot count own threads: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "Threads:"); ok {
+			return strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("cannot count own threads: /proc/self/status does not say")
+}
