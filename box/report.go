@@ -32,15 +32,18 @@ type Report struct {
 	// could not be used.
 	Output      json.RawMessage `json:"output"`
 	OutputError string          `json:"output_error,omitempty"`
-	Artifacts   []Artifact      `json:"artifacts"`
-	Usage       UsageJSON       `json:"usage"`
-	Tier        TierName        `json:"tier"`
-	TierReason  string          `json:"tier_reason"`
-	Image       string          `json:"image"` // name, and digest where the image has one: base@sha256:...
-	Start       StartKind       `json:"start"`
-	Policy      Policy          `json:"policy"`
-	Weak        []string        `json:"weak"`
-	Error       *ErrorJSON      `json:"error,omitempty"` // set only when Sunaba failed
+	// Artifacts are the files that the program left there. ArtifactsError says
+	// why they are not all.
+	Artifacts      []Artifact `json:"artifacts"`
+	ArtifactsError string     `json:"artifacts_error,omitempty"`
+	Usage          UsageJSON  `json:"usage"`
+	Tier           TierName   `json:"tier"`
+	TierReason     string     `json:"tier_reason"`
+	Image          string     `json:"image"` // name, and digest where the image has one: base@sha256:...
+	Start          StartKind  `json:"start"`
+	Policy         Policy     `json:"policy"`
+	Weak           []string   `json:"weak"`
+	Error          *ErrorJSON `json:"error,omitempty"` // set only when Sunaba failed
 }
 
 // StartKind says how the box came to be.

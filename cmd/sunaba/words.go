@@ -43,7 +43,10 @@ func words(f *runFlags, rep *box.Report) []string {
 			say(fmt.Sprintf("the program ran into its limit %s (%s)", h.Limit, h.Source))
 		}
 	}
-	if rep.OutputError != "" {
+	if rep.ArtifactsError != "" {
+		say("not all files came out: " + oneLine(rep.ArtifactsError))
+	}
+	if rep.OutputError != "" && rep.OutputError != rep.ArtifactsError {
 		say("no output: " + oneLine(rep.OutputError))
 	}
 	if f.out != "" {

@@ -4,11 +4,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // members reads an archive as name -> content, or "skipped: reason".
@@ -135,6 +139,85 @@ func TestNamesTooLongForAnyHostDoNotCostTheRest(t *testing.T) {
 			t.Errorf("a name of %d bytes", len(n))
 		}
 	}
+}
+
+func TestATreeIsCollectedToItsEndAndBack(t *testing.T) {
+	dir := t.TempDir()
+	want := map[string]string{}
+	write := func(name string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = name
+	}
+	deep := strings.Repeat("d/", 1000)
+	for _, n := range []string{"1", "a/2", "a/b/3", "a/b/c/4", "a/e/5", "f/g/h/6", "f/i/7", deep + "8", deep + "x/9", deep + "y/10"} {
+		write(n)
+	}
+	var out bytes.Buffer
+	if err := Collect(&out, dir, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if got := members(t, out.Bytes()); !maps.Equal(got, want) {
+		t.Errorf("got %d members, want %d", len(got), len(want))
+	}
+}
+
+// A folder that can be listed and not searched has no way back out of it. Root
+// is not kept from searching.
+func TestAFolderThatCannotBeLeftIsNotEntered(t *testing.T) {
+	dir := t.TempDir()
+	for _, p := range []string{"trap/sub", "trap/other", "z"} {
+		if err := os.MkdirAll(filepath.Join(dir, p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range []string{"trap/sub/f", "z/f"} {
+		if err := os.WriteFile(filepath.Join(dir, p), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trap := filepath.Join(dir, "trap")
+	if err := os.Chmod(trap, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(trap, 0o755)
+	for p := dir; p != "/" && strings.Contains(p, "Test"); p = filepath.Dir(p) {
+		if err := os.Chmod(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := asNobody(t, func() error { return Collect(&out, dir, 100) }); err != nil {
+		t.Fatal(err)
+	}
+	got := members(t, out.Bytes())
+	if len(got) != 3 || got["z/f"] != "x" || !strings.Contains(got["trap/sub"], "permission denied") || !strings.Contains(got["trap/other"], "permission denied") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// asNobody runs fn on a thread that has no right to pass over a file's mode;
+// see setfsuid(2).
+func asNobody(t *testing.T, fn func() error) error {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return fn()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		if err := unix.Setfsuid(65534); err != nil {
+			done <- err
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
 }
 
 func TestPlacedFilesAreExactAndNeverReplaceOthers(t *testing.T) {

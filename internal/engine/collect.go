@@ -15,18 +15,20 @@ import (
 const outputName = "output.json"
 
 // collect reads what the program left in its working folder. That a box is too
-// far gone to be read is said in the report; it does not undo the run.
+// far gone to be read, or its files too many, is said in the report; it does not
+// undo the run.
 func (r *run) collect(ctx context.Context, b box.Box, spec box.Spec, res box.Result) {
 	c, ok := b.(box.Collector)
+	unread := func(why string) { r.rep.ArtifactsError, r.rep.OutputError = why, why }
 	switch {
 	case !ok:
-		r.rep.OutputError = fmt.Sprintf("cannot read files: tier %s does not hand them out", r.rep.Tier)
+		unread(fmt.Sprintf("cannot read files: tier %s does not hand them out", r.rep.Tier))
 		return
 	case res.Cause == box.Canceled:
-		r.rep.OutputError = "cannot read files: the run was canceled"
+		unread("cannot read files: the run was canceled")
 		return
 	case res.Cause == box.OutOfMemory || res.Cause == box.Lost:
-		r.rep.OutputError = fmt.Sprintf("cannot read files: the box did not survive (%s)", res.Cause)
+		unread(fmt.Sprintf("cannot read files: the box did not survive (%s)", res.Cause))
 		return
 	}
 	budget := files.DefaultBudget()
@@ -45,10 +47,13 @@ func (r *run) collect(ctx context.Context, b box.Box, spec box.Spec, res box.Res
 	r.rep.Artifacts = append(r.rep.Artifacts, got.Artifacts...)
 	r.rep.OutputError = got.OutputError
 	if err != nil {
-		r.rep.OutputError = err.Error()
-		return
+		r.rep.ArtifactsError = err.Error()
 	}
 	if got.Output == nil {
+		if err != nil {
+			r.rep.OutputError = err.Error() // it may be among what was not read
+			return
+		}
 		if isFolder(got.Artifacts) {
 			r.rep.OutputError = outputName + " is a folder, not a file"
 		}

@@ -12,8 +12,9 @@ import (
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
-// A program that says that it is there and waits for a signal.
-const waits = `python3 -c 'import signal; print("rea" + "dy", flush=True); signal.pause()'`
+// A program that says that it is there and waits for a signal. It looks for one
+// again and again: one that comes just before pause(2) would not end that.
+const waits = `python3 -c 'import time; print("rea" + "dy", flush=True); [time.sleep(.05) for _ in iter(int, 1)]'`
 
 func TestAShellIsAtHome(t *testing.T) {
 	harness.EachUser(t, func(t *testing.T, u harness.User) {

@@ -99,3 +99,46 @@ func TestKillingSunabaEndsTheBox(t *testing.T) {
 		_ = p.cmd.Wait()
 	})
 }
+
+// A sunaba that is stopped (SIGSTOP, or Ctrl-Z before it has its terminal) does
+// not read its clock. The box has one of its own.
+func TestTheDeadlineHoldsWhileSunabaIsStopped(t *testing.T) {
+	for tier, flags := range map[string][]string{"gvisor": nil, "process": {"--trust", "trusted", "--disk", "100m"}} {
+		t.Run(tier, func(t *testing.T) {
+			harness.EachUser(t, func(t *testing.T, u harness.User) {
+				harness.NothingLeft(t)
+				args := append([]string{"run", "-o", "json", "--timeout", "2", "--grace", "0.1"}, flags...)
+				dir := harness.Dir(t, u)
+				p := start(t, u, append(args, "--mount", dir+":/m:rw", "--", "sh", "-c", ": > /m/ready; while :; do :; done")...)
+				awaitFile(t, filepath.Join(dir, "ready"))
+				box1 := firstOf(p.cmd.Process.Pid)
+				if box1 == 0 {
+					t.Fatal("no box to be seen")
+				}
+				p.signal(syscall.SIGSTOP)
+				for end := time.Now().Add(patience / 2); firstOf(p.cmd.Process.Pid) != 0; time.Sleep(50 * time.Millisecond) {
+					if time.Now().After(end) {
+						p.signal(syscall.SIGCONT)
+						t.Fatal("the box runs on while sunaba is stopped")
+					}
+				}
+				p.signal(syscall.SIGCONT)
+				rep := harness.Result{Stdout: p.exits(244)}.JSON(t)
+				if rep.Cause != box.Deadline || len(rep.LimitsHit) != 1 || rep.LimitsHit[0].Limit != "timeout_sec" || !rep.LimitsHit[0].Ended {
+					t.Errorf("cause %q, limits %+v", rep.Cause, rep.LimitsHit)
+				}
+			})
+		})
+	}
+}
+
+// firstOf is the first process of the box of a sunaba, or 0 if none is alive:
+// one that has ended waits for a parent that is stopped.
+func firstOf(pid int) int {
+	for _, name := range []string{"sunaba-runner", "sunaba-cell"} {
+		for _, child := range childrenOf(pid, name) {
+			return child
+		}
+	}
+	return 0
+}

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -64,13 +66,61 @@ var build = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(dir, "sunaba")
 	root := ModuleRoot()
 	agent := filepath.Join(root, "internal/agent/embedded/bin/sunaba-agent-linux-"+runtime.GOARCH)
-	if _, err := os.Stat(agent); err != nil {
-		if err := goBuild(root, agent, "./cmd/sunaba-agent"); err != nil {
+	if older(agent, root, "box", "cmd/sunaba-agent", "internal/agent", "internal/host", "internal/stream", "go.mod") {
+		// Beside it and then in its place: other test processes may be reading it.
+		fresh := filepath.Join(dir, "agent")
+		if err := goBuild(root, fresh, "./cmd/sunaba-agent"); err != nil {
+			return "", err
+		}
+		if err := replace(fresh, agent); err != nil {
 			return "", err
 		}
 	}
 	return out, goBuild(root, out, "./cmd/sunaba")
 })
+
+// older reports whether a file was made before any of the Go sources below some
+// folders was changed, or is not there.
+func older(file, root string, sources ...string) bool {
+	made, err := os.Stat(file)
+	if err != nil {
+		return true
+	}
+	stale := false
+	for _, s := range sources {
+		_ = filepath.WalkDir(filepath.Join(root, s), func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(p) != ".go" && filepath.Base(p) != "go.mod" {
+				return nil
+			}
+			if st, err := d.Info(); err == nil && st.ModTime().After(made.ModTime()) {
+				stale = true
+			}
+			return nil
+		})
+	}
+	return stale
+}
+
+// replace copies a file to a name that another file may have, in one step.
+func replace(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(filepath.Dir(to)), "agent-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	if _, err := tmp.Write(b); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := errors.Join(tmp.Chmod(0o755), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), to)
+}
 
 func goBuild(dir, out, pkg string) error {
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)

@@ -27,6 +27,7 @@ type Conn struct {
 	seq     int
 	pending map[int]chan Reply
 	limits  func(Limit)
+	expired bool
 }
 
 // NewConn takes over a link.
@@ -44,6 +45,14 @@ func (c *Conn) OnLimit(fn func(Limit)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.limits = fn
+}
+
+// Expired reports whether the far end said that it ends a program's time, and
+// with it itself; see [Exec].
+func (c *Conn) Expired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.expired
 }
 
 func (c *Conn) read() {
@@ -64,6 +73,7 @@ func (c *Conn) read() {
 		ch := c.pending[rep.Seq]
 		delete(c.pending, rep.Seq)
 		limits := c.limits
+		c.expired = c.expired || rep.Seq == 0 && rep.Event == Expired
 		c.mu.Unlock()
 		switch {
 		case ch != nil:

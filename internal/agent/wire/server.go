@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -13,10 +14,15 @@ import (
 type Server struct {
 	link *host.Link
 	send sync.Mutex
+
+	mu     sync.Mutex
+	clocks map[int32]*time.Timer // by program; see Exec.Expire
 }
 
 // NewServer serves a link.
-func NewServer(link *host.Link) *Server { return &Server{link: link} }
+func NewServer(link *host.Link) *Server {
+	return &Server{link: link, clocks: make(map[int32]*time.Timer)}
+}
 
 // Link is the link that is served.
 func (s *Server) Link() *host.Link { return s.link }
@@ -37,13 +43,45 @@ func (s *Server) Serve(handle Handler) {
 		if err := json.Unmarshal(body, &req); err != nil {
 			return
 		}
-		answer := func() { s.Answer(req.Seq, func() (any, error) { return handle(req, files) }) }
+		answer := func() { s.Answer(req.Seq, func() (any, error) { return s.timed(req, files, handle) }) }
 		if req.Op == "setup" {
 			answer()
 		} else {
 			go answer()
 		}
 	}
+}
+
+// timed keeps the clock of each program that has one, from its start until its
+// end was asked for and told.
+func (s *Server) timed(req Request, files []*os.File, handle Handler) (any, error) {
+	v, err := handle(req, files)
+	switch req.Op {
+	case "exec":
+		var e struct{ Expire time.Duration }
+		ps, ok := v.(Started)
+		if err != nil || !ok || json.Unmarshal(req.Body, &e) != nil || e.Expire <= 0 {
+			break
+		}
+		s.mu.Lock()
+		s.clocks[ps.Pid] = time.AfterFunc(e.Expire, func() {
+			s.Event(Expired, struct{}{})
+			s.link.Close() // Serve returns
+		})
+		s.mu.Unlock()
+	case "wait":
+		var w Wait
+		if json.Unmarshal(req.Body, &w) != nil {
+			break
+		}
+		s.mu.Lock()
+		if t := s.clocks[w.Pid]; t != nil {
+			t.Stop()
+			delete(s.clocks, w.Pid)
+		}
+		s.mu.Unlock()
+	}
+	return v, err
 }
 
 // Answer sends what fn returns as the reply to request seq.

@@ -5,7 +5,10 @@
 // the size of what it hears, gives every call a deadline, and takes no file.
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Request goes to the far end, which answers with a Reply of the same Seq.
 type Request struct {
@@ -32,7 +35,14 @@ type Exec struct {
 	Root      bool     // guest root, where the tier has one
 	Caps      []string // guest capabilities, where the tier has them
 	TTY       bool
+	// Expire is when the far end ends itself, and with it the box, if the
+	// program still runs; 0 is never. It is for a front that was stopped or is
+	// stuck: one that is well has ended the program before.
+	Expire time.Duration `json:",omitempty"`
 }
+
+// Expired is the event that is told when Exec.Expire has passed.
+const Expired = "expired"
 
 // Started answers Exec.
 type Started struct{ Pid int32 }

@@ -15,10 +15,14 @@ import (
 // agent's file in the box is this whole program.
 const AgentName = "sunaba-agent"
 
-// agentTimeout bounds one piece of the agent's work, which a hostile tree can
-// only make long, not endless. What goes in comes from us and may be large, and
-// the disk slow: the time counts from the last bytes that the agent took.
-const agentTimeout = 60 * time.Second
+// agentTimeout is how long the agent may make no progress: neither take bytes nor
+// give any. What goes in comes from us and may be large, and the disk slow. What
+// comes out is hostile: collectTimeout bounds it altogether, so that a box whose
+// files are many, or who gives a byte now and then, does not hold its caller.
+const (
+	agentTimeout   = 60 * time.Second
+	collectTimeout = 3 * time.Minute
+)
 
 // Agent runs the agent in the box as e says, with bytes for its stdin or from
 // its stdout, and waits for its end. What it says on stderr is hostile text.
@@ -28,6 +32,11 @@ func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Write
 	tooLong := fmt.Errorf("not done after %v: %w", agentTimeout, context.DeadlineExceeded)
 	patience := time.AfterFunc(agentTimeout, func() { cancel(tooLong) })
 	defer patience.Stop()
+	if in == nil {
+		all := time.AfterFunc(collectTimeout, func() { cancel(fmt.Errorf("not done after %v: %w", collectTimeout, context.DeadlineExceeded)) })
+		defer all.Stop()
+	}
+	progress := func() { patience.Reset(agentTimeout) }
 	var pipes [3][2]*os.File // read end, write end
 	defer func() {
 		for _, p := range pipes {
@@ -65,19 +74,19 @@ func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Write
 	go func() {
 		var err error
 		if in != nil {
-			_, err = io.Copy(pipes[0][1], taken{in, func() { patience.Reset(agentTimeout) }})
+			_, err = io.Copy(pipes[0][1], taken{in, progress})
 		}
 		pipes[0][1].Close()
 		sent <- err
 	}()
-	_, rerr := io.Copy(out, pipes[1][0])
+	_, rerr := io.Copy(out, taken{pipes[1][0], progress})
 	if rerr != nil {
 		pipes[1][0].Close() // the agent must not block on a reader that has gone
 	}
 	var wr wire.Waited
 	if err := b.Conn.Call(ctx, "wait", wire.Wait{Pid: ps.Pid}, &wr); err != nil {
-		if context.Cause(ctx) == tooLong {
-			err = tooLong
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
 		return fmt.Errorf("cannot wait for agent: %w", err)
 	}
@@ -92,7 +101,7 @@ func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Write
 }
 
 // taken is a reader that tells when it is asked for more: what it gave before
-// has been taken.
+// has been taken, or has come.
 type taken struct {
 	io.Reader
 	tell func()

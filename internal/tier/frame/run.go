@@ -21,6 +21,9 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 	if e.Dir == "" {
 		e.Dir = b.Spec.Workdir
 	}
+	if l := b.Spec.Limits; l.Timeout > 0 {
+		e.Expire = l.Timeout + l.Grace + expireMargin
+	}
 	started := time.Now()
 	r := &run{b: b, st: st, limit: make(chan box.LimitHit, 8)}
 	b.Conn.OnLimit(r.onLimit)
@@ -71,6 +74,11 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 	}
 	return r.finish(res, started), nil
 }
+
+// expireMargin is how much later than this process's clock the one of the box's
+// first process ends the run. This process may be stopped (SIGSTOP), and the
+// guest's kernel may not answer when it is told to end a program.
+const expireMargin = 2 * time.Second
 
 // askEvery is how often a tier is asked for limits that it does not tell of.
 const askEvery = 50 * time.Millisecond
@@ -202,6 +210,10 @@ func (r *run) ended(err error, w *wire.Waited) box.Result {
 	case hit := <-r.limit:
 		return r.stopped(stopFor(hit))
 	default:
+	}
+	if err != nil && r.b.Conn.Expired() {
+		r.b.killAll()
+		return r.stopped(&box.Stop{Cause: box.Deadline, Limit: "timeout_sec", Source: "clock of the box"})
 	}
 	if err != nil {
 		r.b.killAll() // parts of it may still run; nothing does that nobody can tell of
