@@ -25,9 +25,13 @@ type Stats struct {
 	MemoryCurrent Counter // bytes
 	MemoryPeak    Counter // bytes; version 2 has it since Linux 5.19
 	// OOMKills counts processes of the group that the kernel killed for lack
-	// of memory. It also counts those killed because the whole host had none
-	// left; MemoryLimitHits above 0 tells the group's own limit from that.
-	OOMKills        Counter
+	// of memory, also because the whole host, or a group above, had none left:
+	// see OwnOOM.
+	OOMKills Counter
+	// OwnOOM counts how often the group had to make do with less than its
+	// programs asked for because of its own limit. Version 1 does not tell this
+	// from MemoryLimitHits, which is taken then.
+	OwnOOM          Counter
 	MemoryLimitHits Counter // times that usage ran into the limit, reclaim included; at least
 	PidsCurrent     Counter
 	PidsPeak        Counter // since Linux 6.1
@@ -73,6 +77,9 @@ func (g *Group) Stats() (Stats, error) {
 			{"memory", 1, "memory.oom_control", "oom_kill", 1},
 			{"memory", 2, "memory.events", "oom_kill", 1},
 		}},
+		{&s.OwnOOM, []source{
+			{"memory", 2, "memory.events", "oom", 1},
+		}},
 		{&s.MemoryLimitHits, []source{
 			{"memory", 1, "memory.failcnt", "", 1},
 			{"memory", 2, "memory.events", "max", 1},
@@ -92,8 +99,18 @@ func (g *Group) Stats() (Stats, error) {
 			}
 		}
 	}
-	return s, g.correctHits(&s)
+	if err := g.correctHits(&s); err != nil {
+		return s, err
+	}
+	if s.OwnOOM.Source == "" {
+		s.OwnOOM = s.MemoryLimitHits
+	}
+	return s, nil
 }
+
+// OutOfMemory reports whether the kernel killed in the group because the group
+// itself had used up its memory.
+func (s Stats) OutOfMemory() bool { return s.OOMKills.N > 0 && s.OwnOOM.N > 0 }
 
 // correctHits makes up for failcnt, which stays 0 in recent kernels (seen in
 // 6.18): a peak at the limit means that the limit was hit at least once. The

@@ -60,6 +60,7 @@ func TestV2GroupLifeAtTheTop(t *testing.T) {
 		CPU: Counter{1_500_000, "host cgroup v2 cpu.stat"}, Throttled: Counter{4, "host cgroup v2 cpu.stat"},
 		MemoryCurrent: Counter{4096, "host cgroup v2 memory.current"}, MemoryPeak: Counter{8192, "host cgroup v2 memory.peak"},
 		OOMKills: Counter{1, "host cgroup v2 memory.events"}, MemoryLimitHits: Counter{3, "host cgroup v2 memory.events"},
+		OwnOOM:      Counter{2, "host cgroup v2 memory.events"},
 		PidsCurrent: Counter{2, "host cgroup v2 pids.current"}, PidsPeak: Counter{7, "host cgroup v2 pids.peak"},
 		PidsMax: Counter{5, "host cgroup v2 pids.events"},
 	}
@@ -85,6 +86,28 @@ func TestV2GroupLifeAtTheTop(t *testing.T) {
 	}
 	if err := g.Remove(t.Context()); err != nil {
 		t.Errorf("second Remove: %v", err)
+	}
+}
+
+// The whole host, or a group above, may be out of memory: then the kernel kills
+// in a group that is within its own limit.
+func TestV2KillThatIsNotTheGroupsOwnDoingIsToldApart(t *testing.T) {
+	f := newFakeV2(t, allThree)
+	g, err := f.manager("0::/\n").Create("bx1", Limits{Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for events, own := range map[string]bool{
+		"max 0\noom 0\noom_kill 0":  false,
+		"max 0\noom 0\noom_kill 1":  false,
+		"max 90\noom 0\noom_kill 1": false, // it had been at its limit, and given memory back
+		"max 90\noom 1\noom_kill 0": false,
+		"max 90\noom 1\noom_kill 1": true,
+	} {
+		f.put(f.top+"/sunaba/bx1/memory.events", events)
+		if got := stats(t, g).OutOfMemory(); got != own {
+			t.Errorf("%q: out of memory %v, want %v", events, got, own)
+		}
 	}
 }
 

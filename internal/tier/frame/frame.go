@@ -212,7 +212,7 @@ func (b *Box) Setup(ctx context.Context, in, out any, passed ...*os.File) error 
 // Explain says more about a failed start than the first process could.
 func (b *Box) Explain(op string, err error) error {
 	if b.Group != nil {
-		if s, serr := b.Group.Stats(); serr == nil && s.OOMKills.N > 0 {
+		if s, serr := b.Group.Stats(); serr == nil && s.OutOfMemory() {
 			return box.Errorf(box.Fault, op, "cannot %s: out of memory during the start (limit %d MiB)", op, b.Spec.Limits.Memory>>20)
 		}
 	}

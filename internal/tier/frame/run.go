@@ -235,13 +235,15 @@ func (r *run) ended(err error, w *wire.Waited) box.Result {
 	return box.Result{Cause: box.Exited, ExitCode: ws.ExitStatus()}
 }
 
-// outOfMemory asks the host kernel whether it killed in this box's group.
+// outOfMemory asks the host kernel whether it killed in this box's group because
+// the group was at its limit. A kill for want of memory elsewhere is told as what
+// it was to the program: a signal.
 func (b *Box) outOfMemory() (box.LimitHit, bool) {
 	if b.Group == nil {
 		return box.LimitHit{}, false
 	}
 	s, err := b.Group.Stats()
-	if err != nil || s.OOMKills.N == 0 {
+	if err != nil || !s.OutOfMemory() {
 		return box.LimitHit{}, false
 	}
 	return box.LimitHit{Limit: "memory", Source: s.OOMKills.Source}, true
