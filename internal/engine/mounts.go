@@ -30,6 +30,7 @@ func judgeMounts(mounts []box.Mount, noMount []string) ([]box.Mount, error) {
 			return nil, box.Errorf(box.Invalid, "mount", "%w", err)
 		}
 		real, err := os.Readlink(host.FDPath(f.Fd()))
+		sign := homeSign(f)
 		f.Close()
 		if err != nil {
 			return nil, box.Errorf(box.Fault, "mount", "cannot resolve mount source %s: %w", m.Source, err)
@@ -37,9 +38,22 @@ func judgeMounts(mounts []box.Mount, noMount []string) ([]box.Mount, error) {
 		if err := policy.CheckSource(real, m.ReadOnly, noMount); err != nil {
 			return nil, refusedMount(m, err)
 		}
+		if sign != "" {
+			return nil, refusedMount(m, box.Errorf(box.Denied, "mount", "refused: it has %s in it, a place where programs keep keys", sign))
+		}
 		out[i].Source = real
 	}
 	return out, nil
+}
+
+// homeSign names what shows an open folder to be somebody's home, or is empty.
+func homeSign(f *os.File) string {
+	for _, name := range policy.HomeSigns() {
+		if _, err := os.Lstat(host.FDPath(f.Fd()) + "/" + name); err == nil {
+			return name
+		}
+	}
+	return ""
 }
 
 func refusedMount(m box.Mount, err error) error {

@@ -114,3 +114,10 @@ func RefusedNames() []RefusedName {
 	}
 	return out
 }
+
+// HomeSigns lists the names that show a folder to be somebody's home: a source
+// that has one of them directly in it is refused, wherever it lies. Names that
+// projects have too, such as .npmrc, are not among them.
+func HomeSigns() []string {
+	return []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".git-credentials", ".password-store", ".local/share/keyrings", ".config/gcloud", ".mozilla"}
+}
