@@ -7,6 +7,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/host/trial"
 )
 
 func main() {
@@ -15,6 +16,8 @@ func main() {
 		os.Exit(cell.Main())
 	case cell.ArgvExec:
 		os.Exit(cell.ExecMain())
+	case trial.Argv:
+		os.Exit(trial.Main(os.Args))
 	}
 	os.Exit(agent.Main(os.Args))
 }

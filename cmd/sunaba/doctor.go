@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/stream"
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
+	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
 
 // diagnosis is what `sunaba doctor -o json` prints; see docs/doctor.md.
@@ -111,6 +112,8 @@ func diagnose(ctx context.Context, flag string) diagnosis {
 			d.add(name, built[i].Probe(ctx))
 		case err != nil && name == box.TierGvisor:
 			d.add(name, gvisor.ProbeWithout(ctx, err))
+		case err != nil && name == box.TierProcess:
+			d.add(name, process.ProbeWithout(ctx, err))
 		default:
 			d.Tiers = append(d.Tiers, health{Tier: name, Weak: []string{}, Missing: []string{}, Steps: []box.Step{}})
 		}

@@ -30,13 +30,20 @@ var ErrGone = errors.New("the process has ended")
 type Process struct {
 	PID, Parent int
 	Args        []string
+	// Hidden is true if the process is closed to others (PR_SET_DUMPABLE,
+	// prctl(2)) and the reader is not root: Environment and Files are then not
+	// known, not empty.
+	Hidden bool
 	// Environment is what the kernel shows as the process's environment,
 	// without NUL bytes: a process that overwrote its own has none.
 	Environment string
 	Threads     []Thread
 	Files       []File            // by descriptor
-	Namespaces  map[string]string // "user", "mnt", ... -> identity
-	Root        string            // where the root directory lies, as the process's mounts name it
+	Namespaces  map[string]string // "user", "mnt", ... -> identity; "time" where the kernel has it
+	// ChildTime is the time namespace that children will be in; see
+	// time_namespaces(7). It is empty where the kernel has none.
+	ChildTime   string
+	Root        string // where the root directory lies, as the process's mounts name it
 	Mounts      []Mount
 	Groups      []string // lines of /proc/PID/cgroup
 	UIDMap      string   // "inside outside count", one mapping a line
@@ -44,8 +51,8 @@ type Process struct {
 }
 
 // Read reads a process and all its threads. The caller must be allowed to
-// inspect it, ptrace(2): root, or the same user if the process's program is
-// readable to it.
+// inspect it, ptrace(2): root, or the same user, to whom part of it may be
+// [Process.Hidden].
 func Read(pid int) (*Process, error) {
 	p, err := read(pid)
 	if err == nil {
@@ -84,6 +91,9 @@ func read(pid int) (*Process, error) {
 		return b
 	}
 	env, err := os.ReadFile(dir + "/environ")
+	if errors.Is(err, os.ErrPermission) {
+		p.Hidden, err = true, nil
+	}
 	if err != nil {
 		return nil, failed("read process", err)
 	}
@@ -103,12 +113,18 @@ func read(pid int) (*Process, error) {
 			return nil, failed("read process", err)
 		}
 	}
+	if id, err := os.Readlink(dir + "/ns/time"); err == nil { // Linux 5.6
+		p.Namespaces["time"] = id
+		p.ChildTime, _ = os.Readlink(dir + "/ns/time_for_children")
+	}
 	if p.Root, err = os.Readlink(dir + "/root"); err != nil {
 		return nil, failed("read process", err)
 	}
 	p.Mounts = parseMounts(string(text("mountinfo")))
-	if p.Files, err = files(pid); err != nil {
-		return nil, err
+	if !p.Hidden {
+		if p.Files, err = files(pid); err != nil {
+			return nil, err
+		}
 	}
 	if p.Threads, err = threads(pid); err != nil {
 		return nil, err

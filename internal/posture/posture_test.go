@@ -12,7 +12,7 @@ import (
 // standing is a process to which no rule objects.
 func standing() *Process {
 	p := &Process{PID: 7, Args: []string{"wall"}, Namespaces: map[string]string{}}
-	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+	for _, n := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"} {
 		p.Namespaces[n] = n + ":[2]"
 	}
 	for tid := range 3 {
@@ -39,7 +39,8 @@ func TestEachCrackInAWallIsFound(t *testing.T) {
 		"capabilities 0x8":      func(p *Process) { p.Threads[2].Ambient = 8 },
 		"no_new_privs":          func(p *Process) { p.Threads[1].NoNewPrivs = false },
 		"no system-call filter": func(p *Process) { p.Threads[2].Seccomp = 0 },
-		"environment":           func(p *Process) { p.Environment = "A=b" },
+		"environment \"A=b\"":   func(p *Process) { p.Environment = "A=b" },
+		"environment cannot":    func(p *Process) { p.Hidden = true },
 		"shares its user":       func(p *Process) { p.Namespaces["user"] = "user:[1]" },
 		"shares its mnt":        func(p *Process) { p.Namespaces["mnt"] = "mnt:[1]" },
 		"shares its pid":        func(p *Process) { p.Namespaces["pid"] = "pid:[1]" },
@@ -51,6 +52,33 @@ func TestEachCrackInAWallIsFound(t *testing.T) {
 		p := standing()
 		crack(p)
 		if bad := p.Wall(outside); len(bad) == 0 || !strings.Contains(bad[0], name) {
+			t.Errorf("%s: got %q", name, bad)
+		}
+	}
+}
+
+func TestEachCrackAroundAProgramIsFound(t *testing.T) {
+	outside := standing()
+	for n := range outside.Namespaces {
+		outside.Namespaces[n] = n + ":[1]"
+	}
+	own := standing()
+	own.Environment = "A=b"
+	if bad := own.Confined(outside); len(bad) > 0 {
+		t.Fatalf("without a crack: %q", bad)
+	}
+	for name, crack := range map[string]func(*Process){
+		"0 among them":          func(p *Process) { p.Threads[2].UID[2] = 0 },
+		"capabilities 0x1":      func(p *Process) { p.Threads[2].Effective = 1 },
+		"bounding set 0x1":      func(p *Process) { p.Threads[1].Bounding = 1 },
+		"no_new_privs":          func(p *Process) { p.Threads[1].NoNewPrivs = false },
+		"no system-call filter": func(p *Process) { p.Threads[2].Seccomp = 0 },
+		"shares its pid":        func(p *Process) { p.Namespaces["pid"] = "pid:[1]" },
+		"shares its time":       func(p *Process) { p.Namespaces["time"] = "time:[1]" },
+	} {
+		p := standing()
+		crack(p)
+		if bad := p.Confined(outside); len(bad) == 0 || !strings.Contains(bad[0], name) {
 			t.Errorf("%s: got %q", name, bad)
 		}
 	}

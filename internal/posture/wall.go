@@ -55,13 +55,27 @@ func Traced(all []*Process) []string {
 }
 
 // Apart lists what a process of a box shares with the world outside: a namespace,
-// or an environment that is not empty.
+// or an environment that is not empty, or that cannot be seen.
 func (p *Process) Apart(outside *Process) []string {
-	var bad []string
-	if p.Environment != "" {
+	bad := p.Shares(outside)
+	switch {
+	case p.Hidden:
+		bad = append(bad, fmt.Sprintf("process %d (%s): environment cannot be read", p.PID, p.Args[0]))
+	case p.Environment != "":
 		bad = append(bad, fmt.Sprintf("process %d (%s): environment %.80q", p.PID, p.Args[0], p.Environment))
 	}
-	for _, name := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+	return bad
+}
+
+// Shares lists the namespaces that a process has in common with one outside of
+// its box, time aside.
+func (p *Process) Shares(outside *Process) []string {
+	return p.shares(outside, "user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+}
+
+func (p *Process) shares(outside *Process, names ...string) []string {
+	var bad []string
+	for _, name := range names {
 		if p.Namespaces[name] == outside.Namespaces[name] {
 			bad = append(bad, fmt.Sprintf("process %d (%s): shares its %s namespace with the host", p.PID, p.Args[0], name))
 		}
@@ -69,15 +83,34 @@ func (p *Process) Apart(outside *Process) []string {
 	return bad
 }
 
-// Wall lists in which way a process that a program in a box talks to falls
-// short of a wall: all of [Process.Unprivileged] and [Process.Apart], and every
-// thread must be under a system-call filter.
-func (p *Process) Wall(outside *Process) []string {
-	bad := append(p.Unprivileged(), p.Apart(outside)...)
+// filtered lists the threads that are under no system-call filter.
+func (p *Process) filtered() []string {
+	var bad []string
 	for _, t := range p.Threads {
 		if t.Seccomp != 2 {
 			bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: no system-call filter (mode %d)", p.PID, p.Args[0], t.TID, t.Seccomp))
 		}
 	}
 	return bad
+}
+
+// Confined lists in which way a program of a box that runs on the host's own
+// kernel falls short of its walls: all of [Process.Unprivileged], an empty
+// bounding set, no namespace of the host's, time included, and every thread
+// under a system-call filter. Its environment is its own.
+func (p *Process) Confined(outside *Process) []string {
+	bad := append(append(p.Unprivileged(), p.Shares(outside)...), p.shares(outside, "time")...)
+	for _, t := range p.Threads {
+		if t.Bounding != 0 {
+			bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: bounding set %#x", p.PID, p.Args[0], t.TID, t.Bounding))
+		}
+	}
+	return append(bad, p.filtered()...)
+}
+
+// Wall lists in which way a process that a program in a box talks to falls
+// short of a wall: all of [Process.Unprivileged] and [Process.Apart], and every
+// thread must be under a system-call filter.
+func (p *Process) Wall(outside *Process) []string {
+	return append(append(p.Unprivileged(), p.Apart(outside)...), p.filtered()...)
 }

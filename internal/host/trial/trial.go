@@ -83,7 +83,7 @@ func timeNamespace(name string) box.Step {
 // cell does what a cell does to set up a box, in dir, over which it mounts.
 func cell(dir, usr string) []box.Step {
 	steps := []box.Step{FreshProc(), HostFolders(dir, usr)}
-	steps = append(steps, jail.Probe(filepath.Join(dir, "jail"), 1<<20, 64, AdviceMount)...)
+	steps = append(steps, jail.Probe(dir, 1<<20, 64, AdviceMount)...)
 	return append(steps, confine.Probe(confine.Domain{ReadOnly: []string{"/"}, Devices: []string{"/dev"}})...)
 }
 

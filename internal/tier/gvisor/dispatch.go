@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
+	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -36,6 +37,8 @@ func Dispatch(args []string) bool {
 		os.Exit(runnerMain(args))
 	case frame.ArgvJanitor:
 		os.Exit(frame.JanitorMain(args))
+	case trial.Argv:
+		os.Exit(trial.Main(args))
 	case argvProbe:
 		os.Exit(probeMain(args))
 	case frame.AgentName:

@@ -13,41 +13,25 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/image"
 	"github.com/sunaba-dev/sunaba/internal/posture"
+	"github.com/sunaba-dev/sunaba/internal/tier/probe"
 )
-
-// usualDisk is the disk limit of a box whose caller names none, in bytes.
-const usualDisk = 1 << 30
-
-// probeSpec is a box that can do little.
-func probeSpec() box.Spec {
-	return box.Spec{
-		ID: box.NewID(), Tenant: "local", Principal: "doctor",
-		Image: box.ImageHost, Workdir: image.DefaultWorkdir, Hostname: image.DefaultHostname,
-		Limits: box.Limits{
-			MilliCPU: 1000, Memory: 64 << 20, Processes: 16, OpenFiles: 64,
-			Disk: 16 << 20, Files: 1000, OnLimit: box.LimitRecord,
-		},
-		Net: box.Net{Mode: box.NetNone},
-	}
-}
 
 // probeBox makes a real box, reads what its walls are while it stands, runs a
 // program and the agent in it, and destroys it.
-func (t *Tier) probeBox(ctx context.Context) (s step) {
-	s.needed = true
-	fail := func(err error) step {
+func (t *Tier) probeBox(ctx context.Context) (s probe.Step) {
+	fail := func(err error) probe.Step {
 		advice := "run again with SUNABA_DEBUG=DIR (a folder with mode 1777) and look at the last lines there"
 		var be *box.Error
 		if errors.As(err, &be) && be.Hint != "" && !strings.Contains(be.Hint, "doctor") {
 			advice = be.Hint
 		}
-		s.Step = missing(stepBox, err, advice)
-		return s
+		return probe.Needed(trial.Missing(probe.StepBox, err, advice))
 	}
 	start := time.Now()
-	b, err := t.Create(ctx, probeSpec())
+	b, err := t.Create(ctx, probe.Spec())
 	if err != nil {
 		return fail(err)
 	}
@@ -83,10 +67,10 @@ func (t *Tier) probeBox(ctx context.Context) (s step) {
 	if err := gb.Collect(ctx, image.DefaultWorkdir, io.Discard); err != nil {
 		return fail(err)
 	}
-	s.Step = works(stepBox, fmt.Sprintf("made in %d ms, %d threads of %d processes are as promised, a program ran in %d ms, the agent answered",
-		made.Milliseconds(), walls.threads, walls.processes, ran.Milliseconds()))
+	s = probe.Needed(trial.Works(probe.StepBox, fmt.Sprintf("made in %d ms, %d threads of %d processes are as promised, a program ran in %d ms, the agent answered",
+		made.Milliseconds(), walls.threads, walls.processes, ran.Milliseconds())))
 	if walls.kept {
-		s.State, s.weak, s.Advice = box.Weak, []string{weakCgo}, "build with make, or with CGO_ENABLED=0 go build ./cmd/sunaba"
+		s.State, s.Weak, s.Advice = box.Weak, []string{weakCgo}, "build with make, or with CGO_ENABLED=0 go build ./cmd/sunaba"
 	}
 	return s
 }

@@ -2,11 +2,9 @@ package gvisor
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -16,37 +14,29 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
-	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs/parked"
+	"github.com/sunaba-dev/sunaba/internal/host/trial"
 )
 
 // argvProbe is the name of a process that Probe starts, see Dispatch; its first
 // argument is one of these.
 const (
-	argvProbe    = "sunaba-probe"
-	probeNothing = "nothing" // end at once: that it ran is the answer
+	argvProbe    = "sunaba-gvisor-probe"
 	probeInside  = "inside"  // DIR USR: try what a runner does, say it as JSON
 	probeDropped = "dropped" // DIR STEPS: the rest of inside, without rights
 	probeNested  = "nested"  // DIR: mount something where a sentry would
 )
 
-// How probeInside gets its mount of /usr: as descriptor 3, made by root; by
-// itself; or not, for the reason that is given instead of these words.
-const (
-	usrPassed = "passed"
-	usrOwn    = "own"
-)
+const stepNested = "nested user namespace"
 
 // insideSteps lists the steps of probeInside, in order.
 func insideSteps() []string {
-	return []string{"fresh /proc", "host folders", stepNested, "process tracing", "system-call filter"}
+	return []string{trial.StepProc, trial.StepFolders, stepNested, "process tracing", "system-call filter"}
 }
 
 // probeMain is the whole life of a tried process.
 func probeMain(args []string) int {
 	switch {
-	case len(args) == 2 && args[1] == probeNothing:
-		return 0
 	case len(args) == 4 && args[1] == probeInside:
 		fmt.Fprintln(os.Stderr, probeRunner(args[2], args[3]))
 	case len(args) == 4 && args[1] == probeDropped:
@@ -73,18 +63,7 @@ func probeMain(args []string) int {
 // runner does, and goes on with probeWithoutRights; see runner.setup. It returns
 // only on failure.
 func probeRunner(dir, usr string) error {
-	err := host.PrivateMounts()
-	if err == nil {
-		err = host.MountProc()
-	}
-	proc := outcome(0, err, "mounted in a pid namespace of its own", adviceMount)
-	folders := outcome(1, mountUsr(dir, usr), "/usr mounted read-only by descriptor", func(err error) string {
-		if a := adviceMount(err); a != "" {
-			return a
-		}
-		return "use Linux 5.12 or later (open_tree, mount_setattr); in a container, a system-call filter that allows them"
-	})
-	b, err := json.Marshal([]box.Step{proc, folders})
+	b, err := json.Marshal([]box.Step{trial.FreshProc(), trial.HostFolders(dir, usr)})
 	if err != nil {
 		return err
 	}
@@ -94,10 +73,10 @@ func probeRunner(dir, usr string) error {
 // probeWithoutRights tries what must work without any capability.
 func probeWithoutRights(dir string) []box.Step {
 	nested := outcome(2, nestedNamespace(dir), "made without any capability, with mount, pid, ipc, uts and network namespaces", func(err error) string {
-		return adviceNamespace(stepUser, err, readSysctl)
+		return trial.AdviceNamespace(trial.StepUser, err, trial.Sysctl)
 	})
 	traced := outcome(3, parked.Run(nil, func(int) error { return nil }), "a child was stopped before its first instruction", func(error) string {
-		return "let processes trace their children: sysctl -w kernel.yama.ptrace_scope=1 (now " + orUnknown(readSysctl("kernel.yama.ptrace_scope")) + "); in a container, a system-call filter that allows ptrace"
+		return "let processes trace their children: sysctl -w kernel.yama.ptrace_scope=1 (now " + trial.OrUnknown(trial.Sysctl("kernel.yama.ptrace_scope")) + "); in a container, a system-call filter that allows ptrace"
 	})
 	// Last: it cannot be taken back.
 	allow := []bpf.Instruction{bpf.Stmt(bpf.Ret|bpf.K, uint32(linux.SECCOMP_RET_ALLOW))}
@@ -110,43 +89,9 @@ func probeWithoutRights(dir string) []box.Step {
 // outcome is the i-th of insideSteps.
 func outcome(i int, err error, detail string, advice func(error) string) box.Step {
 	if err != nil {
-		return missing(insideSteps()[i], err, advice(err))
+		return trial.Missing(insideSteps()[i], err, advice(err))
 	}
-	return works(insideSteps()[i], detail)
-}
-
-// mountUsr attaches a mount of /usr below dir, in this process's namespace.
-func mountUsr(dir, usr string) error {
-	var tree *os.File
-	var err error
-	switch usr {
-	case usrPassed:
-		tree = os.NewFile(3, "usr")
-	case usrOwn:
-		tree, err = cloneUsr()
-	default:
-		err = errors.New(usr)
-	}
-	if err != nil {
-		return err
-	}
-	defer tree.Close()
-	if err := host.MountTmpfs(dir); err != nil {
-		return err
-	}
-	point := filepath.Join(dir, "usr")
-	if err := os.Mkdir(point, 0o700); err != nil {
-		return fmt.Errorf("cannot make mount point: %w", err)
-	}
-	if err := hostfs.MoveMount(tree, point); err != nil {
-		return err
-	}
-	const readOnly = 1 // ST_RDONLY; see statfs(2)
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(point, &st); err != nil || st.Flags&readOnly == 0 {
-		return fmt.Errorf("cannot make /usr read-only: the kernel says flags %#x (%v)", st.Flags, err)
-	}
-	return nil
+	return trial.Works(insideSteps()[i], detail)
 }
 
 // nestedNamespace starts a process as gVisor starts a sentry.

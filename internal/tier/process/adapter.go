@@ -97,6 +97,3 @@ func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) (err error
 	}
 	return nil
 }
-
-// Probe implements box.Tier.
-func (t *Tier) Probe(ctx context.Context) box.Caps { return box.Caps{Usable: true} }

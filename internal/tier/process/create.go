@@ -35,6 +35,8 @@ const (
 	capNetAdmin = 12 // to raise the loopback interface
 )
 
+func cellCaps() []uintptr { return []uintptr{capSetpcap, capNetAdmin} }
+
 // What a host may be unable to enforce, in the words that a box reports.
 const (
 	weakMemory = "memory: no control group is usable here; each process's address space is bounded"
@@ -80,7 +82,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if !limited {
 		b.Weaker = append(b.Weaker, weakMemory, weakCPU)
 	}
-	if err := b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: []uintptr{capSetpcap, capNetAdmin}}); err != nil {
+	if err := b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()}); err != nil {
 		return nil, err
 	}
 	var ready cell.Ready

@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -68,6 +69,8 @@ func Dispatch(args []string) (int, bool) {
 		return cell.Main(), true
 	case cell.ArgvExec:
 		return cell.ExecMain(), true
+	case trial.Argv:
+		return trial.Main(args), true
 	}
 	return 0, false
 }

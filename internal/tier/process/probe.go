@@ -1,0 +1,81 @@
+package process
+
+import (
+	"context"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
+	"github.com/sunaba-dev/sunaba/internal/host/trial"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
+	"github.com/sunaba-dev/sunaba/internal/tier/probe"
+)
+
+// Probe implements box.Tier: it does, once, each thing that a box needs, in
+// that order, and at last makes a whole box and reads back what its walls are.
+// Nothing is concluded from a version number. It leaves nothing but the host
+// image in the store, which the next box would make anyway.
+func (t *Tier) Probe(ctx context.Context) box.Caps {
+	ctx, cancel := context.WithTimeout(ctx, probe.Timeout)
+	defer cancel()
+	p := t.newProbe()
+	p.Add(probe.State(t.cfg.State, nil)) // a store in memory is told of as such
+	hostSteps(ctx, p, t.RunDir())
+	p.Add(probe.Groups(ctx, t.cfg.Groups, weakMemory, weakCPU)...)
+	if t.Root() {
+		for _, s := range blockfs.Probe(ctx, t.StoreDir()) {
+			p.Add(told(probe.Needed(s)))
+		}
+		p.Add(probe.IDMap(t.cfg.State, p.Child.HostUID))
+	}
+	p.Add(probe.Terminal(), probe.HostImage(ctx, t.cfg.Images, !t.Root()), probe.BaseImage(t.cfg.Images.Store), probe.Agent(t.cfg.Agent))
+	if broken := p.FirstMissing(); broken == "" {
+		p.Add(t.probeBox(ctx))
+	} else {
+		p.Add(probe.NotTried(probe.StepBox, broken))
+	}
+	return p.Caps()
+}
+
+// ProbeWithout answers for a Tier that could not be made: why says what failed
+// about its state folder, images or groups. What needs none of these is tried,
+// with this program in the agent's place.
+func ProbeWithout(ctx context.Context, why error) box.Caps {
+	ctx, cancel := context.WithTimeout(ctx, probe.Timeout)
+	defer cancel()
+	p := (&Tier{Site: &frame.Site{}}).newProbe()
+	p.Add(probe.NoState(why))
+	hostSteps(ctx, p, "/tmp")
+	p.Add(probe.Terminal(), probe.NotTried(probe.StepBox, probe.StepState))
+	return p.Caps()
+}
+
+// newProbe has everything tried by the file and with the rights of a cell.
+func (t *Tier) newProbe() *probe.Probe {
+	p := &probe.Probe{}
+	p.Child.HostUID, p.Child.HostGID = t.HostUser(box.NewID())
+	p.Child.Exe, p.Child.Caps = t.agent, cellCaps()
+	return p
+}
+
+// hostSteps tries what a box needs of the kernel. dir is a folder of ours, over
+// which the tried processes mount in namespaces of their own.
+func hostSteps(ctx context.Context, p *probe.Probe, dir string) {
+	p.Add(probe.Devices())
+	if p.Works(probe.StepDevices) {
+		p.Add(p.Program(ctx, "the agent"))
+	} else {
+		p.Add(probe.NotTried(probe.StepProgram, probe.StepDevices))
+	}
+	p.Namespaces(ctx, true)
+	for _, s := range p.Inside(ctx, trial.CellSteps(), trial.Argv, trial.Cell, dir) {
+		p.Add(told(s))
+	}
+}
+
+// told is for steps whose detail, if they are weak, is what a box reports.
+func told(s probe.Step) probe.Step {
+	if s.State == box.Weak {
+		s.Weak = []string{s.Detail}
+	}
+	return s
+}
