@@ -80,6 +80,12 @@ fuzz: ## every fuzz target for FUZZTIME each (60s)
 compat: build ## the long compatibility list; results go to docs/compat.md by hand
 	go test -count=1 -timeout 180m -v -tags compat ./test/compat/...
 
+# What is not installed is named in the result: docs/bench.md lists the packages.
+.PHONY: bench
+bench: build ## measure the tiers beside other sandboxes (root); tables to bin/bench.md
+	@$(BUILD) -o bin/bench ./tools/bench
+	bin/bench -out bin/bench.md $(BENCHFLAGS)
+
 .PHONY: generate
 generate: ## rewrite generated files (precompiled system-call filters)
 	go generate ./...

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// workload is a program that each peer runs.
+type workload struct {
+	name string
+	argv []string
+	says string // on standard output
+}
+
+func workloads() []workload {
+	return []workload{
+		{"true", []string{"true"}, ""},
+		{"python", []string{"python3", "-c", "print(1)"}, "1\n"},
+	}
+}
+
+// peer is one way to run a program.
+type peer struct {
+	name string
+	what string // what it is, for the table's legend
+	// argv is the command line for a program; call is for what has none. One
+	// of them is set.
+	argv func(program []string) []string
+	call func(ctx context.Context, program []string, out *os.File) error
+	// file is passed as descriptor 3.
+	file string
+	env  []string
+	// absent says why the peer cannot be measured; empty if it can.
+	absent string
+}
+
+// Names that targets and ratios refer to.
+const (
+	nameBwrap   = "bubblewrap"
+	nameFilter  = "bubblewrap + seccomp"
+	nameRunc    = "runc run"
+	nameProcess = "sunaba process, base"
+	nameGvisor  = "sunaba gvisor, base"
+	nameExec    = "sunaba gvisor, exec"
+	nameDocker  = "docker run, no network"
+	nameDExec   = "docker exec"
+)
+
+// target is a ratio that we want to reach, in the same run.
+type target struct {
+	peer, to string
+	most     float64
+}
+
+func targets() []target {
+	return []target{
+		{nameProcess, nameFilter, 1.3},
+		{nameGvisor, nameRunc, 1.6},
+		{nameGvisor, nameDocker, 0.2},
+		{nameExec, nameDExec, 0.15},
+	}
+}
+
+// setup is what the list of peers is made from.
+type setup struct {
+	scratch scratch
+	root    string // folder of the root file system
+	sunaba  string // our program
+	npm     string // folder with node_modules
+	docker  *docker
+	podman  *podman
+	live    *live
+}
+
+// needs marks a peer as absent unless the programs are there.
+func (p peer) needs(programs ...string) peer {
+	for _, name := range programs {
+		if _, err := find(name); err != nil && p.absent == "" {
+			p.absent = err.Error()
+		}
+	}
+	return p
+}
+
+func (s *setup) peers() []peer {
+	fixed := func(before ...string) func([]string) []string {
+		return func(program []string) []string { return append(slices.Clone(before), program...) }
+	}
+	bwrap := func(more ...string) func([]string) []string {
+		return fixed(slices.Concat([]string{"bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"}, more,
+			[]string{"--ro-bind", s.root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin"})...)
+	}
+	ours := func(flags ...string) func([]string) []string {
+		return fixed(slices.Concat([]string{s.sunaba, "run", "--state", s.scratch.path("state")}, flags, []string{"--"})...)
+	}
+	all := []peer{
+		{name: "bare exec", what: "fork and exec on the host, no walls", argv: func(program []string) []string {
+			return append([]string{"/usr/bin/" + program[0]}, program[1:]...)
+		}},
+		peer{name: "unshare", what: "all namespaces but time, the root changed; no limits, no filter, all capabilities of its user namespace",
+			argv: fixed("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup", "--root="+s.root, "--mount-proc")}.needs("unshare"),
+		peer{name: nameBwrap, what: "the same namespaces, no capability; no limits, no filter", argv: bwrap()}.needs("bwrap"),
+		peer{name: nameFilter, what: "the same, under our process tier's own filter", argv: bwrap("--seccomp", "3"), file: s.scratch.path("seccomp.bpf")}.needs("bwrap"),
+		{name: "sunaba process, host", what: "`sunaba run --trust trusted`, the host's /usr", argv: ours("--trust", "trusted", "--image", "host")},
+		{name: nameProcess, what: "the same with the image that all others have as a folder", argv: ours("--trust", "trusted", "--image", "base")},
+		peer{name: "crun run", what: "control groups for all limits; no filter, no user namespace, as its `spec` says", argv: s.oci("crun")}.needs("crun"),
+		peer{name: nameRunc, what: "likewise", argv: s.oci("runc")}.needs("runc"),
+		{name: "sunaba gvisor, host", what: "`sunaba run`, the host's /usr", argv: ours("--image", "host")},
+		{name: nameGvisor, what: "the same with the base image", argv: ours("--image", "base")},
+		{name: nameExec, what: "one more program in a box that runs, through the Go API: there is no command line for it yet, so no client process is in the figure", call: s.live.run, absent: s.live.absent},
+		peer{name: "srt", what: "npm's @anthropic-ai/sandbox-runtime, on the host's root", argv: s.srt}.needs("node", "bwrap", "socat", "rg"),
+		{name: "docker run", what: "bridge network, default filter", argv: s.docker.argv("run", "--rm"), absent: s.docker.absent, env: s.docker.env()},
+		{name: nameDocker, what: "`--network none`, default filter", argv: s.docker.argv("run", "--rm", "--network", "none"), absent: s.docker.absent, env: s.docker.env()},
+		{name: nameDExec, what: "one more program in a container that runs", argv: s.docker.exec, absent: s.docker.absent, env: s.docker.env()},
+		{name: "podman run, no network", what: "as root, `--network none`, default filter", argv: s.podman.argv("run", "--rm"), absent: s.podman.absent},
+	}
+	for i := range all {
+		if all[i].name == "srt" && all[i].absent == "" {
+			if _, err := os.Stat(s.npm + "/node_modules/.bin/srt"); err != nil {
+				all[i].absent = "@anthropic-ai/sandbox-runtime is not in " + s.npm
+			}
+		}
+	}
+	return all
+}
+
+// oci runs a fresh container from a bundle that was made for the program.
+func (s *setup) oci(runtime string) func([]string) []string {
+	var n atomic.Int64 // workers run at the same time
+	return func(program []string) []string {
+		name := strings.ReplaceAll(runtime+"-"+program[0], "/", "-")
+		return []string{runtime, "--root", "/run/" + runtime + "-bench", "run", "--bundle", s.scratch.path("bundles", name), fmt.Sprintf("%s-%d-%d", name, os.Getpid(), n.Add(1))}
+	}
+}
+
+// bundles makes what oci uses.
+func (s *setup) bundles(programs [][]string) error {
+	for _, runtime := range []string{"runc", "crun"} {
+		if _, err := find(runtime); err != nil {
+			continue
+		}
+		for _, program := range programs {
+			if _, err := s.scratch.bundle(runtime, s.root, runtime+"-"+program[0], program); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *setup) srt(program []string) []string {
+	var line []string
+	for _, a := range program {
+		line = append(line, "'"+a+"'")
+	}
+	return []string{s.npm + "/node_modules/.bin/srt", "-c", strings.Join(line, " ")}
+}
