@@ -58,11 +58,12 @@ const (
 
 // Artifact is a file that the program left in its working directory.
 type Artifact struct {
-	Path   string `json:"path"` // relative to the working directory; control characters are escaped in text views only
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
-	Saved  string `json:"saved,omitempty"` // where --out put it
-	Error  string `json:"error,omitempty"` // why it was not saved
+	Path       string `json:"path"`                  // relative to the working directory; control characters are escaped in text views only
+	PathBase64 string `json:"path_base64,omitempty"` // its bytes, if they are not UTF-8: in path U+FFFD stands for them
+	Size       int64  `json:"size"`
+	SHA256     string `json:"sha256"`
+	Saved      string `json:"saved,omitempty"` // where --out put it
+	Error      string `json:"error,omitempty"` // why it was not saved
 }
 
 // UsageJSON is Usage in plain numbers.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/embedded"
@@ -42,6 +43,9 @@ func stateDir(flag string) (string, error) {
 		dir = filepath.Join(os.TempDir(), "sunaba-"+strconv.Itoa(os.Getuid()))
 	}
 	dir, err := filepath.Abs(dir)
+	if err == nil && strings.ContainsAny(dir, `*?[\`) {
+		err = fmt.Errorf("%s has one of the characters * ? [ \\ in it, which gVisor takes for a pattern", dir)
+	}
 	if err == nil {
 		err = host.OwnDir(dir)
 	}

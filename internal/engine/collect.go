@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/files"
@@ -44,7 +46,12 @@ func (r *run) collect(ctx context.Context, b box.Box, spec box.Spec, res box.Res
 	go func() { pw.CloseWithError(c.Collect(ctx, spec.Workdir, pw)) }()
 	got, err := fc.Collect(pr)
 	pr.CloseWithError(io.ErrClosedPipe)
-	r.rep.Artifacts = append(r.rep.Artifacts, got.Artifacts...)
+	for _, a := range got.Artifacts {
+		if !utf8.ValidString(a.Path) {
+			a.PathBase64 = base64.StdEncoding.EncodeToString([]byte(a.Path))
+		}
+		r.rep.Artifacts = append(r.rep.Artifacts, a)
+	}
 	r.rep.OutputError = got.OutputError
 	if err != nil {
 		r.rep.ArtifactsError = err.Error()

@@ -97,10 +97,10 @@ func writeSeed(t *tar.Writer, s box.Seed, uid, gid int) (SeedRecord, error) {
 		return SeedRecord{}, err
 	}
 	if n < s.Size {
-		return SeedRecord{}, fmt.Errorf("the file shrank while it was copied: %d of %d bytes", n, s.Size)
+		return SeedRecord{}, box.Errorf(box.Invalid, "copy", "the file shrank while it was copied: %d of %d bytes", n, s.Size)
 	}
 	if n, err := io.ReadFull(r, make([]byte, 1)); n > 0 {
-		return SeedRecord{}, fmt.Errorf("the file grew while it was copied: more than %d bytes", s.Size)
+		return SeedRecord{}, box.Errorf(box.Invalid, "copy", "the file grew while it was copied: more than the %d bytes that it had", s.Size)
 	} else if err != io.EOF {
 		return SeedRecord{}, err
 	}

@@ -20,6 +20,8 @@ func visible(r rune) bool {
 		// Drawn as nothing although classed as letters or marks: Hangul
 		// fillers, the grapheme joiner, variation selectors (UAX #44).
 		return false
+	case r == '\u2800':
+		return false // the empty Braille pattern: a symbol by its class, drawn as nothing
 	case unicode.IsPrint(r), unicode.Is(unicode.Zs, r):
 		return true
 	}
