@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -29,17 +30,17 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 		return nil, err
 	}
 	if err := host.PrivateMounts(); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	if err := c.cloneSources(&conf); err != nil {
 		return nil, err
 	}
 	// Before rights go: it makes a time namespace.
 	if c.starter, err = newStarter(); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	if err := jail.Build(conf); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	fresh, err := c.space()
 	if err != nil {
@@ -60,11 +61,11 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	}
 	// All threads first: one that is confined answers differently from then on.
 	if err := confine.DropRights(); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	ready := Ready{Fresh: fresh}
 	if ready.Applied, err = c.starter.confine(c.set.Domain); err != nil {
-		return nil, err
+		return nil, refused(err)
 	}
 	spareThreads(spare)
 	if ready.Tasks, err = ownTasks(); err != nil {
@@ -73,6 +74,9 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	c.isSetUp = true
 	return ready, nil
 }
+
+// refused says that this host does not let a box be: doctor tries the same.
+func refused(err error) error { return box.Errorf(box.Unusable, "create box", "%w", err) }
 
 // takeFiles hands out the files that came with the request, by their order.
 func (c *cell) takeFiles(files []*os.File, conf *jail.Config) (seeds *os.File, err error) {
@@ -120,7 +124,7 @@ func (c *cell) cloneSources(conf *jail.Config) error {
 		tree, err := hostfs.CloneMount(f, hostfs.MountAttr{ReadOnly: s.ReadOnly, Recursive: info.IsDir()})
 		f.Close()
 		if err != nil {
-			return err
+			return refused(err)
 		}
 		if i == 0 {
 			conf.Root = tree
@@ -131,14 +135,22 @@ func (c *cell) cloneSources(conf *jail.Config) error {
 	return nil
 }
 
-// space asks the file system behind the writable places.
+// space asks the file system behind the writable places, and who keeps shared
+// memory.
 func (c *cell) space() (wire.Space, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(c.set.Writable[0].Path, &st); err != nil {
-		return wire.Space{}, fmt.Errorf("cannot ask for space: %w", err)
+	var st, shm unix.Statfs_t
+	for path, to := range map[string]*unix.Statfs_t{c.set.Writable[0].Path: &st, "/dev/shm": &shm} {
+		if err := unix.Statfs(path, to); err != nil {
+			return wire.Space{}, fmt.Errorf("cannot ask for space: %w", err)
+		}
+	}
+	segments, err := host.SharedSegments()
+	if err != nil {
+		return wire.Space{}, err
 	}
 	return wire.Space{
 		Bytes: int64(st.Blocks) * st.Bsize, FreeBytes: int64(st.Bavail) * st.Bsize,
 		Files: int64(st.Files), FreeFiles: int64(st.Ffree),
+		Shared: int64(shm.Blocks-shm.Bfree)*shm.Bsize + segments,
 	}, nil
 }

@@ -47,6 +47,19 @@ func (c *Conn) OnLimit(fn func(Limit)) {
 	c.limits = fn
 }
 
+// Tell tells of a limit as if the far end had. It reports whether there is
+// somebody to be told.
+func (c *Conn) Tell(l Limit) bool {
+	c.mu.Lock()
+	limits := c.limits
+	c.mu.Unlock()
+	if limits == nil {
+		return false
+	}
+	limits(l)
+	return true
+}
+
 // Expired reports whether the far end said that it ends a program's time, and
 // with it itself; see [Exec].
 func (c *Conn) Expired() bool {

@@ -72,4 +72,7 @@ type Limit struct {
 type Space struct {
 	Bytes, FreeBytes int64
 	Files, FreeFiles int64
+	// Shared is what shared memory holds, in bytes: the files of /dev/shm and
+	// System V segments.
+	Shared int64
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
@@ -36,26 +35,13 @@ func (a adapter) NotStarted(cmd box.Command, err error) error {
 	return box.Errorf(box.Invalid, "run", "cannot run %q: %s", cmd.Argv[0], strings.TrimPrefix(err.Error(), "cannot execute "+cmd.Argv[0]+": "))
 }
 
-// space asks the cell what the writable places hold. A cell that does not answer
-// has nothing to say about them.
-func (a adapter) space() (sp wire.Space, ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := a.b.Conn.Call(ctx, "space", struct{}{}, &sp)
-	return sp, err == nil
-}
-
-// full is how little free space counts as none: a file system refuses a write
-// that would need more than it has, and keeps the rest.
-const full = 64 << 10
-
 func (a adapter) Full() bool {
-	sp, ok := a.space()
+	sp, ok := a.b.space()
 	return ok && sp.FreeBytes < full
 }
 
 func (a adapter) Written() int64 {
-	sp, ok := a.space()
+	sp, ok := a.b.space()
 	if !ok {
 		return 0
 	}
@@ -63,8 +49,8 @@ func (a adapter) Written() int64 {
 }
 
 // Touched reads the accounts of those who enforce: the control group's count of
-// refused tasks, and a store with nothing left. That a program met its limit of
-// open files is not in any account of this kernel's.
+// refused tasks, and a store with nothing left. What is in no account is for the
+// watchdog.
 func (a adapter) Touched() []box.LimitHit {
 	var hits []box.LimitHit
 	if g := a.b.Group; g != nil {
@@ -72,12 +58,8 @@ func (a adapter) Touched() []box.LimitHit {
 			hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
 		}
 	}
-	sp, ok := a.space()
-	if ok && sp.FreeBytes < full {
-		hits = append(hits, box.LimitHit{Limit: "disk", Source: "size of the writable store"})
-	}
-	if ok && sp.FreeFiles == 0 {
-		hits = append(hits, box.LimitHit{Limit: "max_files", Source: "inodes of the writable store"})
+	if sp, ok := a.b.space(); ok {
+		hits = append(hits, fullStore(sp)...)
 	}
 	return hits
 }

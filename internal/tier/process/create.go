@@ -39,7 +39,7 @@ func cellCaps() []uintptr { return []uintptr{capSetpcap, capNetAdmin} }
 
 // What a host may be unable to enforce, in the words that a box reports.
 const (
-	weakMemory = "memory: no control group is usable here; each process's address space is bounded"
+	weakMemory = "memory: no control group is usable here; each process's address space is bounded and the box is sampled and ended when it is over the limit"
 	weakCPU    = "cpu: no control group is usable here; the box may use more time than its quota"
 )
 
@@ -50,6 +50,7 @@ type pbox struct {
 	tree *os.File // extracted image, held while the box lives; nil if it is mounted
 	fs   *os.File // store, detached; nil if it is a tmpfs of the box's own
 	cell cell.Ready
+	dog  *watchdog // nil before the box stands
 }
 
 // Create implements box.Tier.
@@ -82,6 +83,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if !limited {
 		b.Weaker = append(b.Weaker, weakMemory, weakCPU)
 	}
+	if l.OnLimit == box.LimitKill {
+		b.Weaker = append(b.Weaker, sampled(limited))
+	}
 	if err := b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()}); err != nil {
 		return nil, err
 	}
@@ -101,6 +105,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if limited && !cpu {
 		b.Weaker = append(b.Weaker, weakCPU)
 	}
+	if b.dog, err = b.watch(); err != nil {
+		return nil, err
+	}
 	return b, nil
 }
 
@@ -115,7 +122,9 @@ func (b *pbox) allow(more int64) error {
 
 // Destroy implements box.Box.
 func (b *pbox) Destroy(ctx context.Context) error {
+	b.dog.stop()
 	err := b.Box.Destroy(ctx)
+	b.dog.wait() // what it asks the cell ends with the cell
 	if b.fs != nil {
 		_ = blockfs.Discard(b.fs) // nobody will read what was not written yet
 	}
@@ -214,10 +223,16 @@ func (t *Tier) asUser(ctx context.Context, l box.Limits, img *image.Image, b *pb
 	const rlimitNproc = 6 // asm-generic/resource.h
 	s.Limits = map[int]uint64{
 		rlimitNproc:       uint64(l.Processes),
-		syscall.RLIMIT_AS: uint64(l.Memory) + 16<<30, // V8 and WebAssembly reserve what they never use
+		syscall.RLIMIT_AS: uint64(l.Memory) + addressSlack,
 	}
 	return nil
 }
+
+// addressSlack is what a process may map beyond the memory limit where there is
+// no control group: interpreters reserve address space that they never use, V8
+// 10 GiB for every memory of a WebAssembly module. What is really used is the
+// watchdog's business.
+const addressSlack = 128 << 30
 
 // writable are the places that a program can write to; all share one store.
 func writable(workdir string) []jail.Writable {

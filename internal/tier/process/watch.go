@@ -1,0 +1,182 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host/procs"
+)
+
+// How often the watchdog looks: where it is what bounds the box's memory, and
+// where it only tells of limits that the kernel enforces. A look takes about
+// 0.1 ms; where it takes long, because the box is full, it may use a twentieth
+// of a core.
+const (
+	boundEvery = 25 * time.Millisecond
+	tellEvery  = 50 * time.Millisecond
+	lookShare  = 20
+)
+
+// watchdog looks at a living box from outside, for what no account of the
+// kernel's tells of. The kernel refuses a descriptor that is over RLIMIT_NOFILE,
+// a task that is over RLIMIT_NPROC, and a byte that does not fit into the store,
+// but counts none of these refusals; a box that has all that it may is taken as
+// one that was refused. Without a control group there is no bound of memory but
+// this one either.
+//
+// It sees the box through the box's own /proc, which lists nobody else, as a
+// process that the box has no power over.
+type watchdog struct {
+	b     *pbox
+	proc  *os.File
+	once  sync.Once
+	ended chan struct{} // closed by stop
+	done  chan struct{} // closed when it no longer looks
+}
+
+// watch starts the box's watchdog. The cell must be set up.
+func (b *pbox) watch() (*watchdog, error) {
+	proc, err := os.Open(fmt.Sprintf("/proc/%d/root/proc", b.Child.Pid()))
+	if err != nil {
+		return nil, box.Errorf(box.Unusable, "create box", "cannot watch the box: %w", err)
+	}
+	w := &watchdog{b: b, proc: proc, ended: make(chan struct{}), done: make(chan struct{})}
+	go w.run()
+	return w, nil
+}
+
+// stop tells a watchdog, if there is one, to look no more.
+func (w *watchdog) stop() {
+	if w != nil {
+		w.once.Do(func() { close(w.ended) })
+	}
+}
+
+// wait returns when a watchdog that was told to stop has stopped.
+func (w *watchdog) wait() {
+	if w != nil {
+		<-w.done
+	}
+}
+
+func (w *watchdog) run() {
+	defer close(w.done)
+	defer w.proc.Close()
+	every := tellEvery
+	if w.b.Group == nil {
+		every = boundEvery
+	}
+	t := time.NewTimer(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-w.ended:
+			return
+		case <-t.C:
+		}
+		begun := time.Now()
+		for _, hit := range w.look() {
+			heard := w.b.Conn.Tell(wire.Limit{Name: hit.Limit, Source: hit.Source})
+			if hit.Limit == "memory" && !heard {
+				w.endPrograms() // they run on while nobody runs anything
+			}
+		}
+		t.Reset(max(every, lookShare*time.Since(begun)))
+	}
+}
+
+func (w *watchdog) endPrograms() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_ = w.b.Conn.Call(ctx, "end", struct{}{}, nil) // if it fails, the next look tries again
+}
+
+// look returns the limits that the box is at now. A box that has gone is at none.
+func (w *watchdog) look() []box.LimitHit {
+	l := w.b.Spec.Limits
+	all, err := procs.List(w.proc)
+	if err != nil {
+		return nil
+	}
+	var hits []box.LimitHit
+	for _, p := range all {
+		if p.OpenFiles() >= l.OpenFiles {
+			hits = append(hits, box.LimitHit{Limit: "max_open_files", Source: "watchdog"})
+			break
+		}
+	}
+	sp, ok := w.b.space()
+	if ok {
+		hits = append(hits, fullStore(sp)...)
+	}
+	if w.b.Group != nil {
+		return hits
+	}
+	var tasks int64
+	for _, p := range all {
+		tasks += p.Tasks()
+	}
+	if tasks >= l.Processes {
+		hits = append(hits, box.LimitHit{Limit: "max_processes", Source: "watchdog"})
+	}
+	if ok && procs.MemoryOver(all, sp.Bytes-sp.FreeBytes+sp.Shared, l.Memory) {
+		hits = append(hits, box.LimitHit{Limit: "memory", Source: "watchdog"})
+	}
+	return hits
+}
+
+// fullStore lists the limits of a store that has nothing left. Little free space
+// counts as none: a file system refuses a write that would need more than it has,
+// and keeps the rest.
+func fullStore(sp wire.Space) []box.LimitHit {
+	var hits []box.LimitHit
+	if sp.FreeBytes < full {
+		hits = append(hits, box.LimitHit{Limit: "disk", Source: "size of the writable store"})
+	}
+	if sp.FreeFiles == 0 {
+		hits = append(hits, box.LimitHit{Limit: "max_files", Source: "inodes of the writable store"})
+	}
+	return hits
+}
+
+// full is how little free space counts as none, in bytes.
+const full = 64 << 10
+
+// space asks what the writable places hold: root asks the store itself, an
+// ordinary user, who cannot reach it, the cell. A cell that does not answer has
+// nothing to say about it.
+func (b *pbox) space() (sp wire.Space, ok bool) {
+	if b.fs != nil {
+		var st syscall.Statfs_t
+		if err := syscall.Fstatfs(int(b.fs.Fd()), &st); err != nil {
+			return sp, false
+		}
+		return wire.Space{
+			Bytes: int64(st.Blocks) * st.Bsize, FreeBytes: int64(st.Bavail) * st.Bsize,
+			Files: int64(st.Files), FreeFiles: int64(st.Ffree),
+		}, true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := b.Conn.Call(ctx, "space", struct{}{}, &sp)
+	return sp, err == nil
+}
+
+// sampled says what on_limit: kill cannot promise on this tier, in the words
+// that a box reports; limited is whether the box has a control group, which
+// counts refused tasks.
+func sampled(limited bool) string {
+	names := []string{"max_open_files", "disk", "max_files"}
+	if !limited {
+		names = append([]string{"max_processes"}, names...)
+	}
+	return "on_limit: the kernel counts no refusals of " + strings.Join(names, ", ") +
+		"; the box is looked at every 50 ms, and a program that has given back by then what it had is not ended"
+}
