@@ -112,8 +112,8 @@ func (r *run) do(ctx context.Context) (err error) {
 		return box.Errorf(box.Denied, "run", "cannot run: this host cannot enforce everything: %s", strings.Join(r.rep.Weak, "; ")).
 			WithHint("run `sunaba doctor` to see what this host lacks, or allow what is weak by leaving out --strict")
 	}
-	if n, ok := b.(interface{ Image() string }); ok {
-		r.rep.Image = n.Image()
+	if n, ok := b.(interface{ RootImage() string }); ok {
+		r.rep.Image = n.RootImage()
 	}
 	r.phase(PhaseRunning)
 	res, err := r.runCommand(ctx, b, d.Spec)
@@ -175,6 +175,11 @@ func (e *Engine) explain(ctx context.Context, t box.Tier, err error) error {
 	}
 	if told.Hint != "" {
 		return be.WithHint("%s", told.Hint)
+	}
+	for _, s := range caps.Steps {
+		if s.State == box.Missing && s.Advice != "" && len(caps.Missing) > 0 && strings.HasPrefix(caps.Missing[0], s.Name+": ") {
+			return be.WithHint("%s; `sunaba doctor` tries every step", s.Advice)
+		}
 	}
 	return be.WithHint("run `sunaba doctor`; it says for each step what this host refuses and what to do")
 }

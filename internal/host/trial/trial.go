@@ -12,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -72,10 +74,16 @@ func Main(args []string) int {
 	return 0
 }
 
-// timeNamespace does what clone(2) has no flag for.
+// timeNamespace does what clone(2) has no flag for: it makes a time namespace,
+// which only children enter, when they execute something.
 func timeNamespace(name string) box.Step {
+	runtime.LockOSThread() // kept by thread
 	if err := unix.Unshare(unix.CLONE_NEWTIME); err != nil {
 		return Missing(name, fmt.Errorf("cannot make a time namespace: %w", err), AdviceNamespace(StepTime, err, Sysctl))
+	}
+	child := &exec.Cmd{Path: host.SelfExe, Args: []string{Argv, Nothing}, Env: []string{}, Dir: "/"}
+	if err := child.Run(); err != nil {
+		return Missing(name, fmt.Errorf("cannot start a program in a time namespace: %w", err), "use Linux 6.1 or later")
 	}
 	return Works(name, "made")
 }

@@ -1,0 +1,16 @@
+package e2e
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+func TestTheReportNamesAnImageByItsDigestIfThatIsFixed(t *testing.T) {
+	for image, want := range map[string]string{"host": `^host$`, "base": `^base@sha256:[0-9a-f]{64}$`} {
+		if got := harness.Report(t, harness.Users()[0], "--image", image, "--", "true").Image; !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("image %s is reported as %q", image, got)
+		}
+	}
+}
