@@ -29,7 +29,7 @@ func (goferHook) TryHandleMount(*specs.Spec, *specs.Mount, string, bool) (lisafs
 }
 
 func (goferHook) SeccompRules() seccomp.SyscallRules {
-	if err := noSetID(); err != nil {
+	if err := ownFilter(); err != nil {
 		fmt.Fprintln(os.Stderr, "gofer:", err)
 		os.Exit(1)
 	}
@@ -44,11 +44,15 @@ func (goferHook) SeccompRules() seccomp.SyscallRules {
 	return seccomp.NewSyscallRules()
 }
 
-// noSetID has the host's kernel refuse setuid and setgid bits on whatever the
+// ownFilter has the host's kernel refuse setuid and setgid bits on whatever the
 // gofer makes or changes. What a program makes in a writable mount belongs to
 // the mount's owner: with such a bit it would be a program of that owner, for
 // anybody on the host to start.
-func noSetID() error {
+//
+// That also holds for what guest root makes. The gofer, which has one user,
+// would be told to give it to user 0, could not, and nothing would be made: so
+// this call does nothing and succeeds, as on a file server that squashes root.
+func ownFilter() error {
 	refuse := func(arg int) seccomp.Or {
 		var bits seccomp.Or
 		for _, bit := range []uintptr{syscall.S_ISUID, syscall.S_ISGID} {
@@ -67,6 +71,11 @@ func noSetID() error {
 				syscall.SYS_OPENAT:   refuse(3),
 			}),
 			Action: seccomp.ReturnError.Code(uint16(syscall.EPERM)),
+		}, {
+			Rules: seccomp.MakeSyscallRules(map[uintptr]seccomp.SyscallRule{
+				syscall.SYS_FCHOWNAT: seccomp.PerArg{2: seccomp.EqualTo(0), 3: seccomp.EqualTo(0)}, // user, group
+			}),
+			Action: seccomp.ReturnError.Code(0),
 		}},
 		Options: seccomp.ProgramOptions{DefaultAction: seccomp.Allow, BadArchAction: seccomp.KillProcess},
 	}
