@@ -123,7 +123,7 @@ func advice(err error) string {
 	case errors.Is(err, unix.EROFS):
 		return "mount the control groups read-write; in Docker: --privileged --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:rw"
 	case errors.Is(err, fs.ErrPermission):
-		return "run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes"
+		return "run as root; or, on a host with control groups of version 2 alone, in a delegated group: systemd-run --user --scope -p Delegate=yes"
 	case errors.Is(err, unix.EBUSY):
 		return "this group holds other processes, so it cannot have limited children; start in a group of its own: systemd-run --scope -p Delegate=yes"
 	default:
