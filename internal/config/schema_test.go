@@ -41,9 +41,10 @@ func full() box.Report {
 		Stdout:    &out, StdoutClean: "héllo", StdoutBytes: 7, StdoutTruncated: true,
 		StderrBase64: &errBase64, StderrClean: "<ff>", StderrBytes: 1, StderrTruncated: true, Truncated: true,
 		Output: json.RawMessage(`{"a": [1, null]}`), OutputError: "cannot read output.json: too large",
-		Artifacts: []box.Artifact{{Path: "chart.svg", Size: 12, SHA256: strings.Repeat("ab", 32), Saved: "out/chart.svg"}, {Path: "link", Error: "it is a link"}},
-		Usage:     box.UsageJSON{CPUSeconds: 0.5, WallSeconds: 1, MemoryPeakBytes: 1 << 20, BytesWritten: 12},
-		Tier:      box.TierGvisor, TierReason: "trust untrusted needs at least gvisor",
+		Artifacts:      []box.Artifact{{Path: "chart.svg", Size: 12, SHA256: strings.Repeat("ab", 32), Saved: "out/chart.svg"}, {Path: "n\ufffd", PathBase64: "bv8=", Error: "it is a link"}},
+		ArtifactsError: "cannot collect files: not done after 3m0s",
+		Usage:          box.UsageJSON{CPUSeconds: 0.5, WallSeconds: 1, MemoryPeakBytes: 1 << 20, BytesWritten: 12},
+		Tier:           box.TierGvisor, TierReason: "trust untrusted needs at least gvisor",
 		Image: "base@sha256:" + strings.Repeat("0", 64), Start: box.StartCold,
 		Policy: policy.InForce(spec, c.Trust, c.User),
 		Weak:   []string{"the cpu limit is not enforced"},
@@ -109,7 +110,7 @@ func TestFullReportSetsEveryField(t *testing.T) {
 
 func TestSchemaRefusesEachMissingField(t *testing.T) {
 	s := schema(t)
-	optional := []string{"error", "output_error", "stdout_base64"}
+	optional := []string{"error", "output_error", "artifacts_error", "stdout_base64"}
 	for name := range tree(t, full()) {
 		doc := tree(t, full())
 		delete(doc, name)

@@ -85,6 +85,9 @@ func (g *Group) SetMemory(bytes int64) error {
 		}
 		return err
 	}
+	if err := g.setSockets(d, bytes); err != nil {
+		return err
+	}
 	// The sum may never be the smaller of the two, so the order depends on
 	// the direction.
 	now, err := g.readInt(d, "memory.limit_in_bytes")
@@ -98,6 +101,38 @@ func (g *Group) SetMemory(bytes int64) error {
 		return err
 	}
 	return memory()
+}
+
+// socketShare is the part of the memory limit that buffers of sockets may take
+// beside it on version 1, which counts them by themselves, and only once they
+// have a limit: without one, 25 processes with a connection to themselves on
+// each descriptor take gigabytes that are nobody's. Version 2 counts them with
+// the rest.
+const socketShare = 8
+
+func (g *Group) setSockets(d dir, bytes int64) error {
+	page := int64(os.Getpagesize())
+	limit := bytes / socketShare
+	limit -= limit % page
+	if bytes == 0 {
+		limit = math.MaxInt64 - math.MaxInt64%page
+	}
+	v := strconv.FormatInt(limit, 10)
+	if err := g.set(d, "memory.kmem.tcp.limit_in_bytes", v, v); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// CountsSockets reports whether the memory limit bounds the buffers of sockets:
+// always on version 2, on version 1 if the kernel has the file for it.
+func (g *Group) CountsSockets() bool {
+	d, ok := g.dir("memory")
+	if !ok || d.version == 2 {
+		return ok
+	}
+	_, err := g.readInt(d, "memory.kmem.tcp.limit_in_bytes")
+	return err == nil
 }
 
 // SetCPU changes the CPU quota, in thousandths of one core, at least 10; 0
