@@ -162,13 +162,19 @@ func (r *run) decide() (policy.Decision, box.Tier, error) {
 	return d, nil, box.Errorf(box.Fault, "run", "cannot run: tier %s was chosen but is not here", d.Tier)
 }
 
-// explain adds what probing finds to an error that says the host cannot do it.
+// explain adds what probing finds to an error that says the host cannot do it,
+// or that does not say why there is no box.
 func (e *Engine) explain(ctx context.Context, t box.Tier, err error) error {
-	var told *box.Error
-	if !errors.As(err, &told) || told.Kind != box.Unusable {
+	told := &box.Error{}
+	errors.As(err, &told)
+	kind := box.KindOf(err)
+	if kind != box.Unusable && kind != box.Fault {
 		return err
 	}
 	caps := t.Probe(ctx)
+	if kind == box.Fault && len(caps.Missing) == 0 {
+		return err
+	}
 	be := box.Errorf(box.Unusable, "create box", "%w", err)
 	if len(caps.Missing) > 0 {
 		be = box.Errorf(box.Unusable, "create box", "%w (missing: %s)", err, caps.Missing[0])

@@ -8,11 +8,13 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sunaba-dev/sunaba/internal/host/seccomp"
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
@@ -31,9 +33,12 @@ func TestMain(m *testing.M) {
 type op struct {
 	// Do is bind (From on To), rbind (with what is mounted below), readonly (To
 	// becomes a read-only mount), remount (a mount becomes read-only), mount (a
-	// file system of type From on To), file (make To), write (From into To).
-	Do, From, To string
-	Data         string // options of mount
+	// file system of type From on To), file, folder, link (make To), write (From into To),
+	// drop (capability Number leaves the bounding set), refuse (system call
+	// Number gets error Errno, by a filter).
+	Do, From, To  string
+	Data          string // options of mount
+	Number, Errno uint32
 }
 
 type stage struct {
@@ -47,6 +52,7 @@ type stage struct {
 
 // stageMain prepares a stage and becomes sunaba. It never returns on success.
 func stageMain(arg string) int {
+	runtime.LockOSThread() // capabilities and filters are kept by thread
 	var s stage
 	err := json.Unmarshal([]byte(arg), &s)
 	if err == nil {
@@ -90,6 +96,10 @@ func (o op) do() error {
 		return syscall.Mount("", o.To, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
 	case "mount":
 		return syscall.Mount("stage", o.To, o.From, 0, o.Data)
+	case "link":
+		return os.Symlink(o.From, o.To)
+	case "folder":
+		return os.Mkdir(o.To, 0o755)
 	case "file":
 		f, err := os.OpenFile(o.To, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -104,8 +114,28 @@ func (o op) do() error {
 		_, err = f.WriteString(o.From)
 		f.Close()
 		return err
+	case "drop":
+		return prctl(24, uintptr(o.Number)) // PR_CAPBSET_DROP
+	case "refuse":
+		if err := prctl(38, 1); err != nil { // PR_SET_NO_NEW_PRIVS
+			return err
+		}
+		// Load the call's number, compare, answer; see seccomp(2).
+		return seccomp.Install(seccomp.Program{
+			{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS},
+			{Code: syscall.BPF_JMP | syscall.BPF_JEQ | syscall.BPF_K, K: o.Number, Jf: 1},
+			{Code: syscall.BPF_RET | syscall.BPF_K, K: uint32(seccomp.Refuse(syscall.Errno(o.Errno)))},
+			{Code: syscall.BPF_RET | syscall.BPF_K, K: uint32(seccomp.Allow)},
+		}, seccomp.CallingThread)
 	}
 	return syscall.ENOSYS
+}
+
+func prctl(option, arg uintptr) error {
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_PRCTL, option, arg, 0, 0, 0, 0); e != 0 {
+		return e
+	}
+	return nil
 }
 
 // on runs sunaba on a stage. The state folder is the user's shared one, unless

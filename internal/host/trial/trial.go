@@ -113,7 +113,10 @@ func FreshProc() box.Step {
 func HostFolders(dir, usr string) box.Step {
 	if err := mountUsr(dir, usr); err != nil {
 		advice := AdviceMount(err)
-		if advice == "" {
+		switch {
+		case usr != UsrPassed && usr != UsrOwn:
+			advice = "root needs CAP_SYS_ADMIN on the host, and Linux 5.12 or later, to show folders of the host (docker: --privileged); or run sunaba as an ordinary user, who needs neither"
+		case advice == "":
 			advice = "use Linux 5.12 or later (open_tree, mount_setattr); in a container, a system-call filter that allows them"
 		}
 		return Missing(StepFolders, err, advice)

@@ -75,6 +75,9 @@ func (s *Site) mount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid in
 		attr.Groups = []hostfs.IDMap{{From: st.Gid, To: uint32(uid)}}
 	}
 	tree, err := hostfs.CloneMount(f, attr)
+	if own && err != nil {
+		return sm, nil, box.Errorf(box.Unusable, "mount", "%w", err)
+	}
 	if err != nil {
 		return sm, nil, box.Errorf(box.Unusable, "mount", "%w", err).
 			WithHint("the file system of %s may not support idmapped mounts; copy what the program needs with --copy", m.Source)

@@ -19,14 +19,14 @@ func (t *Tier) Probe(ctx context.Context) box.Caps {
 	defer cancel()
 	p := t.newProbe()
 	p.Add(probe.State(t.cfg.State, nil)) // a store in memory is told of as such
-	hostSteps(ctx, p, t.RunDir())
-	p.Add(probe.Groups(ctx, t.cfg.Groups, weakMemory, weakCPU)...)
 	if t.Root() {
 		for _, s := range blockfs.Probe(ctx, t.StoreDir()) {
 			p.Add(told(probe.Needed(s)))
 		}
 		p.Add(probe.IDMap(t.cfg.State, p.Child.HostUID))
 	}
+	p.Add(probe.Groups(ctx, t.cfg.Groups, weakMemory, weakCPU)...)
+	hostSteps(ctx, p, t.RunDir())
 	p.Add(probe.Terminal(), probe.HostImage(ctx, t.cfg.Images, !t.Root()), probe.BaseImage(t.cfg.Images.Store), probe.Agent(t.cfg.Agent))
 	if broken := p.FirstMissing(); broken == "" {
 		p.Add(t.probeBox(ctx))
