@@ -160,12 +160,18 @@ func (a *Applied) confine(o Options) error {
 	if err := a.dropRights(); err != nil {
 		return err
 	}
-	program, err := seccomp.Compile(runtime.GOARCH)
-	if err != nil {
-		return err
+	compile := []func(string) (seccomp.Program, error){seccomp.Compile}
+	if o.Domain != nil && o.Domain.NoSetid {
+		compile = append(compile, seccomp.CompileSetid)
 	}
-	if err := seccomp.Install(program, seccomp.CallingThread); err != nil {
-		return err
+	for _, c := range compile {
+		program, err := c(runtime.GOARCH)
+		if err != nil {
+			return err
+		}
+		if err := seccomp.Install(program, seccomp.CallingThread); err != nil {
+			return err
+		}
 	}
 	return a.readFilter()
 }

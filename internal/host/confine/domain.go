@@ -20,6 +20,9 @@ type Domain struct {
 	Writable []string // everything
 	// Devices are read, written and controlled (ioctl), but not made: /dev.
 	Devices []string
+	// NoSetid refuses set-user-ID and set-group-ID bits on files: for a domain
+	// that can write to a folder of the host.
+	NoSetid bool
 }
 
 // Landlock says what Landlock keeps; see landlock(7) and linux/landlock.h.

@@ -28,7 +28,11 @@ const (
 // Compile turns the table into a program for an architecture by its name in Go,
 // "amd64" or "arm64"; any other is an error, for no numbers are known. A
 // program takes about 3 KiB and is the same each time.
-func Compile(goarch string) (Program, error) {
+func Compile(goarch string) (Program, error) { return assemble(goarch, segments(goarch), Unlisted) }
+
+// assemble writes a program that does with each number what its segment says,
+// and none with the call that does not exist.
+func assemble(goarch string, s []segment, none Action) (Program, error) {
 	b := builder{rev: make([]unix.SockFilter, 0, 1024), rets: map[Action]int{}}
 	var arch uint32
 	switch goarch {
@@ -41,9 +45,9 @@ func Compile(goarch string) (Program, error) {
 	}
 	// From the last part to the first; what a load fills the accumulator for is
 	// always written just before it.
-	numbers := b.search(segments(goarch))
+	numbers := b.search(s)
 	if goarch == "amd64" {
-		other := b.jump(unix.BPF_JEQ, noCall, b.ret(Unlisted), b.ret(Kill))
+		other := b.jump(unix.BPF_JEQ, noCall, b.ret(none), b.ret(Kill))
 		b.jump(unix.BPF_JSET, x32, other, numbers)
 	}
 	number := b.load(offNumber)
@@ -63,37 +67,46 @@ type segment struct {
 
 // segments covers all numbers, in order.
 func segments(goarch string) []segment {
-	calls := make([]segment, 0, 512) // each of one number
-	add := func(amd64, arm64 int, s segment) {
-		n := amd64
-		if goarch == "arm64" {
-			n = arm64
-		}
-		if n >= 0 {
-			s.first = uint32(n)
-			calls = append(calls, s)
-		}
-	}
+	calls := make([]segment, 0, 512)
 	for _, g := range plain {
 		for _, c := range g.calls {
-			add(c.amd64, c.arm64, segment{do: g.action})
+			calls = addCall(calls, goarch, c.amd64, c.arm64, segment{do: g.action})
 		}
 	}
 	for i := range judged {
-		add(judged[i].AMD64, judged[i].ARM64, segment{rule: &judged[i]})
+		calls = addCall(calls, goarch, judged[i].AMD64, judged[i].ARM64, segment{rule: &judged[i]})
 	}
+	return cover(calls, Unlisted)
+}
+
+// addCall appends a segment of one number, if the architecture has the call.
+func addCall(calls []segment, goarch string, amd64, arm64 int, s segment) []segment {
+	n := amd64
+	if goarch == "arm64" {
+		n = arm64
+	}
+	if n < 0 {
+		return calls
+	}
+	s.first = uint32(n)
+	return append(calls, s)
+}
+
+// cover makes segments of one number each into segments of all numbers, of
+// which the others get the action rest.
+func cover(calls []segment, rest Action) []segment {
 	slices.SortFunc(calls, func(a, b segment) int { return cmp.Compare(a.first, b.first) })
 
 	out := make([]segment, 0, len(calls))
 	next := uint32(0)
 	for _, c := range calls {
 		if c.first > next {
-			out = extend(out, segment{first: next, do: Unlisted})
+			out = extend(out, segment{first: next, do: rest})
 		}
 		out = extend(out, c)
 		next = c.first + 1
 	}
-	return extend(out, segment{first: next, do: Unlisted})
+	return extend(out, segment{first: next, do: rest})
 }
 
 // extend appends s, unless the last range goes on with the same outcome.

@@ -154,6 +154,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		s.Binds = append(s.Binds, m.Target)
 		if !m.ReadOnly {
 			s.Domain.Writable = append(s.Domain.Writable, m.Target)
+			s.Domain.NoSetid = true
 		}
 	}
 	if t.Root() {
