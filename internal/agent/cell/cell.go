@@ -15,7 +15,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
+	"syscall"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -87,9 +89,17 @@ func Main() int {
 	}
 	runtime.GOMAXPROCS(2)         // for the number of threads; see spare
 	os.NewFile(4, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
+	catchIgnored()
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)
 	return 0 // the front is gone, and with this process goes the box
+}
+
+// catchIgnored gives programs every signal's default. What the front ignores, or
+// nohup(1) made it ignore, would be ignored by all that this process starts
+// (execve(2)), and the Go runtime leaves these alone. A handler is not passed on.
+func catchIgnored() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 }
 
 func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {

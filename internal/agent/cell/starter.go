@@ -19,17 +19,19 @@ type starter struct {
 	work chan func()
 }
 
-// newStarter takes a thread for good and gives the programs to come a time
-// namespace of their own: whoever unshares that one stays, its children enter
-// when they execute something (time_namespaces(7); Linux 6.1). It is kept by
-// thread, hence here.
+// newStarter takes a thread for good and gives the programs to come two
+// namespaces of their own, which are kept by thread, hence here. Time: whoever
+// unshares that one stays, its children enter when they execute something
+// (time_namespaces(7); Linux 6.1). Control groups: this process was put into the
+// box's group after it was made, so that in the namespace that it came with
+// /proc/self/cgroup shows where on the host that group is.
 func newStarter() (*starter, error) {
 	s := &starter{work: make(chan func())}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWTIME); err != nil {
-			ready <- fmt.Errorf("cannot make a time namespace: %w", err)
+		if err := unix.Unshare(unix.CLONE_NEWTIME | unix.CLONE_NEWCGROUP); err != nil {
+			ready <- fmt.Errorf("cannot make a time and a control group namespace: %w", err)
 			return // and with the goroutine ends its thread
 		}
 		ready <- nil

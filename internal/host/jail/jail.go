@@ -54,12 +54,14 @@ func Build(c Config) error {
 		what string
 		do   func() error
 	}{
-		{"hostname", func() error { return unix.Sethostname([]byte(c.Hostname)) }},
+		{"hostname", b.name},
 		{"loopback interface", loopbackUp},
+		{"ports", openPorts},
 		{"root", b.mountRoot},
 		{"store", b.mountStore},
 		{"proc", b.mountProc},
 		{"dev", b.mountDev},
+		{"sys", b.mountSys},
 		{"host folders", b.mountBinds},
 		{"new root", b.pivot},
 	} {

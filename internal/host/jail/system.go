@@ -1,0 +1,65 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// name gives the box its own name. The namespace began as a copy, with the
+// host's NIS domain.
+func (b *builder) name() error {
+	if err := unix.Sethostname([]byte(b.c.Hostname)); err != nil {
+		return err
+	}
+	return unix.Setdomainname(nil)
+}
+
+// openPorts lets every program listen below port 1024, as root in a container
+// could: the ports are the box's own. It is a convenience: where the host's
+// /proc/sys is read-only, as in most containers, they stay closed.
+func openPorts() error {
+	err := os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
+		return nil
+	}
+	return err
+}
+
+// mountSys makes a /sys that tells of the machine's processors and nothing
+// else: lscpu and libraries that start a thread for each look there.
+func (b *builder) mountSys() error {
+	sys, err := newMount("tmpfs", map[string]string{"size": "64k", "nr_inodes": "16", "mode": "0755"},
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := b.attach(sys, "/sys"); err != nil {
+		return err
+	}
+	dir := filepath.Join(b.root, "sys/devices/system/cpu")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"online", "possible", "present"} {
+		text, err := os.ReadFile("/sys/devices/system/cpu/" + name)
+		if errors.Is(err, unix.ENOENT) {
+			continue // no sysfs where this runs: the box has none to show
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o444); err != nil {
+			return err
+		}
+	}
+	ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, filepath.Join(b.root, "sys"), 0, &ro); err != nil {
+		return fmt.Errorf("cannot make /sys read-only: %w", err)
+	}
+	return nil
+}
