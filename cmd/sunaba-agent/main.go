@@ -8,6 +8,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 	"github.com/sunaba-dev/sunaba/internal/host/trial"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
 )
 
 func main() {
@@ -16,6 +17,8 @@ func main() {
 		os.Exit(cell.Main())
 	case cell.ArgvExec:
 		os.Exit(cell.ExecMain())
+	case janitor.Argv:
+		os.Exit(janitor.Main(os.Args))
 	case trial.Argv:
 		os.Exit(trial.Main(os.Args))
 	}

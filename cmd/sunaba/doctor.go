@@ -99,13 +99,13 @@ func diagnose(ctx context.Context, flag string) diagnosis {
 	if m, err := cgroup.Detect(cgroup.Root, cgroup.MountInfo, cgroup.SelfCgroup); err == nil {
 		d.Cgroups = m.Mode()
 	}
-	var built []box.Tier
+	var built []*deferred
 	var err error
 	if d.State, err = stateDir(flag); err == nil {
-		built, err = tiers(d.State, common{debug: os.Getenv("SUNABA_DEBUG")})
+		built = tiers(&common{state: d.State, debug: os.Getenv("SUNABA_DEBUG")})
 	}
 	for _, name := range box.TierNames() {
-		i := slices.IndexFunc(built, func(t box.Tier) bool { return t.Name() == name })
+		i := slices.IndexFunc(built, func(t *deferred) bool { return t.name == name })
 		switch {
 		case name == box.TierAuto:
 		case i >= 0:

@@ -85,15 +85,12 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	progress := terminal.NewProgress(os.Stderr)
 	defer progress.Stop()
 	req.Phase = progress.Phase
-	e, err := newEngine(state, common{
+	e := newEngine(state, common{
 		debug: os.Getenv("SUNABA_DEBUG"),
 		images: frame.Images{Prefixes: f.cfg.HostPrefixes, Progress: func(done, total int64, what string) {
 			progress.Phase(fmt.Sprintf("making the base image: %d of %d MiB, %s", done>>20, total>>20, stream.Clean([]byte(what))))
 		}},
 	})
-	if err != nil {
-		return nil, err
-	}
 	if f.tty || interactive(f) {
 		return session(ctx, e, req, progress, f)
 	}

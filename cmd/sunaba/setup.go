@@ -1,13 +1,15 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/embedded"
@@ -82,48 +84,76 @@ func passable(dir string) error {
 
 // common is what all tiers of this process are made of.
 type common struct {
-	images frame.Images // its Store is opened by tiers
+	state  string
+	images frame.Images // its Store is opened by prepare
 	debug  string       // folder for gVisor's log; empty for none
+
+	groups  *cgroup.Manager
+	agent   *io.SectionReader
+	program *os.File // the agent, sealed; nil if this program is the agent
+}
+
+// prepare does what every tier needs.
+func (c *common) prepare() error {
+	// Two of the longer steps that need nothing of each other.
+	found := make(chan error, 1)
+	go func() {
+		var err error
+		c.groups, err = cgroup.Detect(cgroup.Root, cgroup.MountInfo, cgroup.SelfCgroup)
+		found <- err
+	}()
+	err := c.prepareFiles()
+	return errors.Join(err, <-found)
+}
+
+func (c *common) prepareFiles() (err error) {
+	if c.images.Store, err = image.OpenStore(filepath.Join(c.state, "images")); err != nil {
+		return err
+	}
+	if c.agent = embedded.Agent(runtime.GOARCH); c.agent != nil {
+		c.program, err = host.Sealed("sunaba-agent", c.agent)
+		return err
+	}
+	// A plain `go build` has no separate agent: this program can be it.
+	self, err := os.Open(host.SelfExe)
+	if err != nil {
+		return fmt.Errorf("cannot read own program: %w", err)
+	}
+	info, err := self.Stat()
+	if err != nil {
+		return fmt.Errorf("cannot read own program: %w", err)
+	}
+	c.agent = io.NewSectionReader(self, 0, info.Size())
+	return nil
 }
 
 // tiers lists the tiers of this build, by hand: there is no registration.
-func tiers(state string, c common) ([]box.Tier, error) {
-	images, err := image.OpenStore(filepath.Join(state, "images"))
-	if err != nil {
-		return nil, err
+func tiers(c *common) []*deferred {
+	ready := sync.OnceValue(c.prepare)
+	list := []*deferred{
+		{name: box.TierProcess, make: func() (box.Tier, error) {
+			return process.New(process.Config{State: c.state, Images: c.images, Groups: c.groups, Agent: c.agent, Program: c.program, Janitor: true})
+		}},
+		{name: box.TierGvisor, make: func() (box.Tier, error) {
+			return gvisor.New(gvisor.Config{State: c.state, Images: c.images, Groups: c.groups, Agent: c.agent, Program: c.program, Debug: c.debug, Janitor: true})
+		}},
 	}
-	c.images.Store = images
-	groups, err := cgroup.Detect(cgroup.Root, cgroup.MountInfo, cgroup.SelfCgroup)
-	if err != nil {
-		return nil, err
+	for _, d := range list {
+		d.tier = sync.OnceValues(func() (box.Tier, error) {
+			if err := ready(); err != nil {
+				return nil, err
+			}
+			return d.make()
+		})
 	}
-	agent := embedded.Agent(runtime.GOARCH)
-	if agent == nil {
-		// A plain `go build` has no separate agent: this program can be it.
-		if agent, err = os.ReadFile(host.SelfExe); err != nil {
-			return nil, fmt.Errorf("cannot read own program: %w", err)
-		}
-	}
-	p, err := process.New(process.Config{State: state, Images: c.images, Groups: groups, Agent: agent, Janitor: true})
-	if err != nil {
-		return nil, err
-	}
-	g, err := gvisor.New(gvisor.Config{State: state, Images: c.images, Groups: groups, Agent: agent, Debug: c.debug, Janitor: true})
-	if err != nil {
-		return nil, err
-	}
-	return []box.Tier{p, g}, nil
+	return list
 }
 
-func newEngine(state string, c common) (*engine.Engine, error) {
-	ts, err := tiers(state, c)
-	if err != nil {
-		return nil, err
+func newEngine(state string, c common) *engine.Engine {
+	c.state = state
+	e := &engine.Engine{}
+	for _, d := range tiers(&c) {
+		e.Tiers = append(e.Tiers, d)
 	}
-	for _, t := range ts {
-		// What killed runs left behind. A failure here is doctor's to tell; it
-		// must not keep a new box from running.
-		_, _ = t.Sweep(context.Background(), func(box.ID) bool { return false })
-	}
-	return &engine.Engine{Tiers: ts}, nil
+	return e
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 
@@ -52,13 +53,13 @@ func Memory(name string, content []byte) (*os.File, error) {
 // Sealed returns an executable file in memory that nobody can change any more,
 // this process included (memfd_create(2), F_ADD_SEALS): what runs from it
 // cannot be overwritten through /proc (CVE-2019-5736).
-func Sealed(name string, content []byte) (*os.File, error) {
+func Sealed(name string, content *io.SectionReader) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make file in memory: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.WriteAt(content, 0); err != nil {
+	if err := fill(f, content); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("cannot write file in memory: %w", err)
 	}
@@ -76,4 +77,20 @@ func Sealed(name string, content []byte) (*os.File, error) {
 		return nil, fmt.Errorf("cannot seal file in memory: seals are %#x (%v)", got, err)
 	}
 	return f, nil
+}
+
+// fill writes all of content to f.
+func fill(f *os.File, content *io.SectionReader) error {
+	buf := make([]byte, 128<<10)
+	for off := int64(0); off < content.Size(); {
+		n, err := content.ReadAt(buf[:min(int64(len(buf)), content.Size()-off)], off)
+		if n == 0 && err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(buf[:n], off); err != nil {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
 }

@@ -100,8 +100,9 @@ func processes(t testing.TB) []string {
 	return all
 }
 
-// inhabitants finds every process that is in a group of ours, or has a mount of
-// ours: a box of the process tier runs other programs than the tested one.
+// inhabitants finds every process that is in a group of ours, has a mount of
+// ours, or was given one of our names: a box of the process tier runs other
+// programs than the tested one, and so do janitors.
 func inhabitants(ours []string) []string {
 	var all []string
 	own := fmt.Sprint(os.Getpid())
@@ -112,9 +113,9 @@ func inhabitants(ours []string) []string {
 		}
 		cgroup, _ := os.ReadFile("/proc/" + e.Name() + "/cgroup")
 		mounts, _ := os.ReadFile("/proc/" + e.Name() + "/mountinfo")
-		text := string(cgroup) + string(mounts)
+		cmdline, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		text := string(cgroup) + string(mounts) + string(cmdline)
 		if slices.ContainsFunc(ours, func(s string) bool { return strings.Contains(text, s) }) {
-			cmdline, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 			all = append(all, fmt.Sprintf("inhabitant %s: %.80q", e.Name(), strings.ReplaceAll(string(cmdline), "\x00", " ")))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/embedded"
+	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
@@ -41,7 +42,11 @@ func (l *live) try(ctx context.Context, s scratch) error {
 	if agent == nil {
 		return fmt.Errorf("the agent was not built: run make agent")
 	}
-	l.tier, err = gvisor.New(gvisor.Config{State: s.path("state"), Images: frame.Images{Store: images}, Groups: groups, Agent: agent, Janitor: true})
+	program, err := host.Sealed("sunaba-agent", agent)
+	if err != nil {
+		return err
+	}
+	l.tier, err = gvisor.New(gvisor.Config{State: s.path("state"), Images: frame.Images{Store: images}, Groups: groups, Agent: agent, Program: program, Janitor: true})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
-	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
 )
 
 // Destroy implements box.Box. Killing the runner ends the PID namespace and
@@ -37,7 +37,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	if b.Store != nil {
 		b.Store.Close()
 	}
-	errs = append(errs, removeRunDir(ctx, b.Dir))
+	errs = append(errs, janitor.RemoveRunDir(ctx, b.Dir))
 	if b.lock != nil {
 		b.lock.Close()
 	}
@@ -48,13 +48,6 @@ func (b *Box) Destroy(ctx context.Context) error {
 		b.guard.dismiss()
 	}
 	return nil
-}
-
-func removeRunDir(ctx context.Context, dir string) error {
-	if _, err := os.Lstat(dir); os.IsNotExist(err) {
-		return nil
-	}
-	return hostfs.RemoveTree(ctx, dir)
 }
 
 // sweepAge keeps Sweep from a box that is just being made and not locked yet.
@@ -79,23 +72,11 @@ func (s *Site) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, err
 		if !id.Valid() || keep(id) || host.Locked(path) {
 			continue
 		}
-		if err := s.removeNamed(ctx, id); err != nil {
+		if err := janitor.Remove(ctx, s.Groups, s.State, id); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		gone = append(gone, id)
 	}
 	return gone, errors.Join(errs...)
-}
-
-// removeNamed removes what a box without a live front has left under its name.
-func (s *Site) removeNamed(ctx context.Context, id box.ID) error {
-	var errs []error
-	if s.Groups != nil {
-		if g, err := s.Groups.Open(string(id)); err == nil {
-			errs = append(errs, g.Kill(ctx), g.Remove(ctx))
-		}
-	}
-	errs = append(errs, removeRunDir(ctx, filepath.Join(s.RunDir(), string(id))))
-	return errors.Join(errs...)
 }

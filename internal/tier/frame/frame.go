@@ -24,6 +24,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/files"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
 )
 
 // Times that bound each step of a box's start, each short call, and a box's
@@ -41,6 +42,9 @@ type Site struct {
 	// Janitor starts a helper beside each box that clears its group and run
 	// folder if this process dies without doing so.
 	Janitor bool
+	// Program is the small program, sealed, that janitors are started from; this
+	// program if nil.
+	Program *os.File
 }
 
 // Root reports whether this process may choose host users and make groups.
@@ -48,7 +52,7 @@ func (s *Site) Root() bool { return host.IsRoot() }
 
 // RunDir holds one folder for each box, StoreDir the files behind them, which
 // have no names.
-func (s *Site) RunDir() string { return s.State + "/run" }
+func (s *Site) RunDir() string { return janitor.RunDir(s.State) }
 
 // StoreDir is on the disk that boxes write to.
 func (s *Site) StoreDir() string { return s.State + "/store" }
@@ -111,7 +115,7 @@ type Box struct {
 	site  *Site
 	adapt Adapter
 	lock  *os.File // held while this process owns the box
-	guard *janitor // nil without one
+	guard *guard   // nil without one
 }
 
 // ID implements box.Box.
@@ -136,7 +140,7 @@ func (s *Site) Begin(b *Box, spec box.Spec, adapt Adapter) error {
 	b.Dir = filepath.Join(s.RunDir(), string(spec.ID))
 	var err error
 	if s.Janitor { // before the first thing with a name
-		if b.guard, err = startJanitor(s.State, spec.ID); err != nil {
+		if b.guard, err = startJanitor(s.Program, s.State, spec.ID); err != nil {
 			return err
 		}
 	}

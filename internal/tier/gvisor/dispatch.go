@@ -35,8 +35,6 @@ func Dispatch(args []string) bool {
 	switch args[0] {
 	case argvRunner:
 		os.Exit(runnerMain(args))
-	case frame.ArgvJanitor:
-		os.Exit(frame.JanitorMain(args))
 	case trial.Argv:
 		os.Exit(trial.Main(args))
 	case argvProbe:

@@ -20,6 +20,7 @@
 package gvisor
 
 import (
+	"io"
 	"os"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -33,7 +34,9 @@ type Config struct {
 	Images frame.Images
 	Groups *cgroup.Manager // nil where no group can be made
 	// Agent is the static program that collects files in the guest.
-	Agent []byte
+	Agent *io.SectionReader
+	// Program is the same, sealed, for janitors; this program if nil.
+	Program *os.File
 	// Debug is a folder for gVisor's own log; empty means none.
 	Debug string
 	// Janitor starts a helper beside each box that clears its group and run
@@ -50,7 +53,7 @@ type Tier struct {
 
 // New prepares the tier: folders and the system image. It starts no process.
 func New(cfg Config) (*Tier, error) {
-	t := &Tier{cfg: cfg, Site: &frame.Site{State: cfg.State, Groups: cfg.Groups, Janitor: cfg.Janitor}}
+	t := &Tier{cfg: cfg, Site: &frame.Site{State: cfg.State, Groups: cfg.Groups, Janitor: cfg.Janitor, Program: cfg.Program}}
 	if err := t.Prepare(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -194,16 +195,16 @@ func BaseImage(store *image.Store) Step {
 }
 
 // Agent says which program is the agent; the whole box runs it.
-func Agent(agent []byte) Step {
+func Agent(agent *io.SectionReader) Step {
 	const name = "agent"
 	self, err := os.Stat(host.SelfExe)
 	switch {
-	case len(agent) == 0:
+	case agent == nil:
 		return Needed(trial.Missing(name, errors.New("there is none"), "build with make"))
-	case err == nil && self.Size() == int64(len(agent)):
-		s := Needed(trial.Works(name, fmt.Sprintf("sunaba itself, %d MiB: starts more slowly", len(agent)>>20)))
+	case err == nil && self.Size() == agent.Size():
+		s := Needed(trial.Works(name, fmt.Sprintf("sunaba itself, %d MiB: starts more slowly", agent.Size()>>20)))
 		s.Advice = "build with make, which makes a small agent and builds it in"
 		return s
 	}
-	return Needed(trial.Works(name, fmt.Sprintf("built in, %d KiB", len(agent)>>10)))
+	return Needed(trial.Works(name, fmt.Sprintf("built in, %d KiB", agent.Size()>>10)))
 }

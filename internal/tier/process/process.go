@@ -12,6 +12,7 @@
 package process
 
 import (
+	"io"
 	"os"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -20,6 +21,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
 )
 
 // Config is what a Tier is made of.
@@ -29,7 +31,9 @@ type Config struct {
 	Groups *cgroup.Manager // nil where no group can be made
 	// Agent is the static program that becomes the cell. It must be able to
 	// run under the name cell.ArgvCell.
-	Agent   []byte
+	Agent *io.SectionReader
+	// Program is the same, sealed already; New seals Agent if it is nil.
+	Program *os.File
 	Janitor bool // see frame.Site
 }
 
@@ -46,9 +50,15 @@ func New(cfg Config) (*Tier, error) {
 	if err := t.Prepare(); err != nil {
 		return nil, err
 	}
-	var err error
-	t.agent, err = host.Sealed(cell.ArgvCell, cfg.Agent)
-	return t, err
+	t.agent = cfg.Program
+	if t.agent == nil {
+		var err error
+		if t.agent, err = host.Sealed(cell.ArgvCell, cfg.Agent); err != nil {
+			return nil, err
+		}
+	}
+	t.Site.Program = t.agent
+	return t, nil
 }
 
 // Close gives up what New took. Boxes live on.
@@ -71,6 +81,8 @@ func Dispatch(args []string) (int, bool) {
 		return cell.ExecMain(), true
 	case trial.Argv:
 		return trial.Main(args), true
+	case janitor.Argv:
+		return janitor.Main(args), true
 	}
 	return 0, false
 }

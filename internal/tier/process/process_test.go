@@ -87,7 +87,7 @@ func newTier(t *testing.T) *Tier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tier, err := New(Config{State: state, Images: frame.Images{Store: images}, Groups: groups, Agent: bin})
+	tier, err := New(Config{State: state, Images: frame.Images{Store: images}, Groups: groups, Agent: io.NewSectionReader(bytes.NewReader(bin), 0, int64(len(bin)))})
 	if err != nil {
 		t.Fatal(err)
 	}
