@@ -206,6 +206,11 @@ func (r *run) ended(err error, w *wire.Waited) box.Result {
 	if hit, ok := r.b.outOfMemory(); ok {
 		return r.stopped(stopFor(hit))
 	}
+	if r.b.Spec.Limits.OnLimit == box.LimitKill {
+		for _, hit := range r.b.adapt.Touched() { // since it was asked last
+			r.onLimit(wire.Limit{Name: hit.Limit, Source: hit.Source})
+		}
+	}
 	select {
 	case hit := <-r.limit:
 		return r.stopped(stopFor(hit))

@@ -37,7 +37,7 @@ func (a adapter) NotStarted(cmd box.Command, err error) error {
 
 func (a adapter) Full() bool {
 	sp, ok := a.b.space()
-	return ok && sp.FreeBytes < full
+	return ok && a.b.full(sp)
 }
 
 func (a adapter) Written() int64 {
@@ -45,12 +45,11 @@ func (a adapter) Written() int64 {
 	if !ok {
 		return 0
 	}
-	return max(a.b.cell.Fresh.FreeBytes-sp.FreeBytes, 0)
+	return a.b.written(sp)
 }
 
-// Touched reads the accounts of those who enforce: the control group's count of
-// refused tasks, and a store with nothing left. What is in no account is for the
-// watchdog.
+// Touched reads the account of who counts what it refuses, the control group, and
+// asks the watchdog for the rest.
 func (a adapter) Touched() []box.LimitHit {
 	var hits []box.LimitHit
 	if g := a.b.Group; g != nil {
@@ -58,10 +57,7 @@ func (a adapter) Touched() []box.LimitHit {
 			hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
 		}
 	}
-	if sp, ok := a.b.space(); ok {
-		hits = append(hits, fullStore(sp)...)
-	}
-	return hits
+	return append(hits, a.b.dog.look()...)
 }
 
 // Collect implements box.Collector. The agent is one more program of the box,

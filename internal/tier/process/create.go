@@ -41,6 +41,7 @@ func cellCaps() []uintptr { return []uintptr{capSetpcap, capNetAdmin} }
 const (
 	weakMemory = "memory: no control group is usable here; each process's address space is bounded and the box is sampled and ended when it is over the limit"
 	weakCPU    = "cpu: no control group is usable here; the box may use more time than its quota"
+	weakMount  = "disk: what a program writes into a folder of the host is bounded by that folder's file system alone"
 )
 
 // pbox implements box.Box.
@@ -85,6 +86,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	if l.OnLimit == box.LimitKill {
 		b.Weaker = append(b.Weaker, sampled(limited))
+	}
+	if slices.ContainsFunc(spec.Mounts, func(m box.Mount) bool { return !m.ReadOnly }) {
+		b.Weaker = append(b.Weaker, weakMount)
 	}
 	if err := b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()}); err != nil {
 		return nil, err

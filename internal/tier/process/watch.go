@@ -16,12 +16,14 @@ import (
 
 // How often the watchdog looks: where it is what bounds the box's memory, and
 // where it only tells of limits that the kernel enforces. A look takes about
-// 0.1 ms; where it takes long, because the box is full, it may use a twentieth
-// of a core.
+// 0.1 ms. Where it takes long, because the box is full, it comes less often: it
+// may use a twentieth of a core, but is not further away than lookLate times
+// what it should be.
 const (
 	boundEvery = 25 * time.Millisecond
 	tellEvery  = 50 * time.Millisecond
 	lookShare  = 20
+	lookLate   = 4
 )
 
 // watchdog looks at a living box from outside, for what no account of the
@@ -29,13 +31,16 @@ const (
 // a task that is over RLIMIT_NPROC, and a byte that does not fit into the store,
 // but counts none of these refusals; a box that has all that it may is taken as
 // one that was refused. Without a control group there is no bound of memory but
-// this one either.
+// this one either. With one, the kernel kills a process, in version 1 only that:
+// the watchdog sees to it that the box ends, as it does in version 2.
 //
 // It sees the box through the box's own /proc, which lists nobody else, as a
 // process that the box has no power over.
 type watchdog struct {
 	b     *pbox
 	proc  *os.File
+	oom   <-chan struct{} // tells when to look at the group's account; nil without one
+	quit  context.CancelFunc
 	once  sync.Once
 	ended chan struct{} // closed by stop
 	done  chan struct{} // closed when it no longer looks
@@ -47,7 +52,15 @@ func (b *pbox) watch() (*watchdog, error) {
 	if err != nil {
 		return nil, box.Errorf(box.Unusable, "create box", "cannot watch the box: %w", err)
 	}
-	w := &watchdog{b: b, proc: proc, ended: make(chan struct{}), done: make(chan struct{})}
+	ctx, quit := context.WithCancel(context.Background())
+	w := &watchdog{b: b, proc: proc, quit: quit, ended: make(chan struct{}), done: make(chan struct{})}
+	if b.Group != nil {
+		if w.oom, err = b.Group.WatchOOM(ctx); err != nil {
+			quit()
+			proc.Close()
+			return nil, err
+		}
+	}
 	go w.run()
 	return w, nil
 }
@@ -69,26 +82,47 @@ func (w *watchdog) wait() {
 func (w *watchdog) run() {
 	defer close(w.done)
 	defer w.proc.Close()
+	defer w.quit()
 	every := tellEvery
 	if w.b.Group == nil {
 		every = boundEvery
 	}
 	t := time.NewTimer(every)
 	defer t.Stop()
+	outOfMemory := false
 	for {
 		select {
 		case <-w.ended:
 			return
+		case _, ok := <-w.oom:
+			if !ok {
+				w.oom = nil
+				continue
+			}
+			outOfMemory = true // said before what was killed is counted
+			continue
 		case <-t.C:
 		}
 		begun := time.Now()
 		for _, hit := range w.look() {
-			heard := w.b.Conn.Tell(wire.Limit{Name: hit.Limit, Source: hit.Source})
-			if hit.Limit == "memory" && !heard {
-				w.endPrograms() // they run on while nobody runs anything
+			w.tell(hit)
+		}
+		if outOfMemory {
+			if s, err := w.b.Group.Stats(); err == nil && s.OutOfMemory() {
+				w.tell(box.LimitHit{Limit: "memory", Source: s.OOMKills.Source})
+				outOfMemory = false
 			}
 		}
-		t.Reset(max(every, lookShare*time.Since(begun)))
+		t.Reset(max(every, min(lookShare*time.Since(begun), lookLate*every)))
+	}
+}
+
+// tell tells of a limit. One that ends the box does so also while nobody runs
+// anything in it, but something in the background runs on.
+func (w *watchdog) tell(hit box.LimitHit) {
+	heard := w.b.Conn.Tell(wire.Limit{Name: hit.Limit, Source: hit.Source})
+	if hit.Limit == "memory" && !heard {
+		w.endPrograms()
 	}
 }
 
@@ -114,7 +148,7 @@ func (w *watchdog) look() []box.LimitHit {
 	}
 	sp, ok := w.b.space()
 	if ok {
-		hits = append(hits, fullStore(sp)...)
+		hits = append(hits, w.b.fullStore(sp)...)
 	}
 	if w.b.Group != nil {
 		return hits
@@ -132,12 +166,10 @@ func (w *watchdog) look() []box.LimitHit {
 	return hits
 }
 
-// fullStore lists the limits of a store that has nothing left. Little free space
-// counts as none: a file system refuses a write that would need more than it has,
-// and keeps the rest.
-func fullStore(sp wire.Space) []box.LimitHit {
+// fullStore lists the limits of a store that has nothing left.
+func (b *pbox) fullStore(sp wire.Space) []box.LimitHit {
 	var hits []box.LimitHit
-	if sp.FreeBytes < full {
+	if b.full(sp) {
 		hits = append(hits, box.LimitHit{Limit: "disk", Source: "size of the writable store"})
 	}
 	if sp.FreeFiles == 0 {
@@ -146,8 +178,19 @@ func fullStore(sp wire.Space) []box.LimitHit {
 	return hits
 }
 
-// full is how little free space counts as none, in bytes.
-const full = 64 << 10
+// full reports whether what was written is the disk limit, but for a part that
+// a file system may refuse to use up: ext4 refuses what does not fit as a whole
+// folio of the page cache (1 MiB in one write, Linux 6.16), and the store has a
+// little more room than the limit says.
+func (b *pbox) full(sp wire.Space) bool {
+	limit := b.Spec.Limits.Disk
+	return b.written(sp) > limit-min(1<<20, limit/32)
+}
+
+// written is what the store holds beside what is in an empty one, in bytes.
+func (b *pbox) written(sp wire.Space) int64 {
+	return max(b.cell.Fresh.FreeBytes-sp.FreeBytes, 0)
+}
 
 // space asks what the writable places hold: root asks the store itself, an
 // ordinary user, who cannot reach it, the cell. A cell that does not answer has
