@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
-	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
 func TestCPUCountIsTheQuotaRoundedUp(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	onGvisor(t, func(t *testing.T, p place) {
 		for flag, want := range map[string]string{"0.5": "1\n1\n", "2": "2\n2\n"} {
-			e := shell(t, u, `nproc; grep -c ^processor /proc/cpuinfo`, "--cpu", flag)
+			e := shell(t, p, `nproc; grep -c ^processor /proc/cpuinfo`, "--cpu", flag)
 			e.exited(t) // for an ordinary user: cpu is weak, and said so
 			if e.stdout() != want {
 				t.Errorf("--cpu %s: the guest sees %q, want %q", flag, e.stdout(), want)
@@ -24,11 +23,11 @@ func TestCPUCountIsTheQuotaRoundedUp(t *testing.T) {
 }
 
 func TestCPUQuotaIsSetAndHolds(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		if len(weakFor(t, u)) > 0 {
+	each(t, func(t *testing.T, p place) {
+		if len(weakFor(t, p)) > 0 {
 			t.Skip("no control group for this user: the quota is weak, which the other tests check")
 		}
-		l := start(t, u, "--cpu", "0.5", "--", "sh", "-c", `echo up; read x; while :; do :; done`)
+		l := start(t, p, "--cpu", "0.5", "--", "sh", "-c", `echo up; read x; while :; do :; done`)
 		l.up(t)
 		id := l.id(t)
 		if got := quota(t, id); got != "50000 of 100000" {

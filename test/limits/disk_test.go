@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
 // diskKit are functions that the programs below share.
@@ -32,6 +31,7 @@ const diskPlaces = diskKit + `
 said["a"] = fill("/tmp/a", 50)
 said["b"] = fill("/workspace/b", 40)
 said["refused"] = fill("/var/tmp/c", 40).split()[1]
+HOLD
 os.unlink("/var/tmp/c")
 os.unlink("/tmp/a")
 said["given back"] = fill("/home/user/d", 50)
@@ -44,15 +44,16 @@ try:
     os.posix_fallocate(os.open("/workspace/e", os.O_RDWR | os.O_CREAT), 0, 200 * M)
 except OSError as e:
     said["fallocate"] = errno.errorcode[e.errno]
-said["sizes"] = [os.statvfs(p).f_blocks * os.statvfs(p).f_frsize // M for p in ("/", "/tmp", "/var/tmp", "/workspace")]
+sizes = {os.statvfs(p).f_blocks * os.statvfs(p).f_frsize // M for p in ("/tmp", "/var/tmp", "/workspace")}
+said["sizes"] = [min(n, 100 if n < 103 else n) for n in sizes]
 print(json.dumps(said))
 `
 
 func TestDiskIsOneLimitForAllPlaces(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := python(t, u, diskPlaces, "--disk", "100m")
-		e.exited(t, hit("disk", "guest kernel"))
-		want := `{"a": "50 ok", "b": "40 ok", "refused": "ENOSPC", "given back": "50 ok", "sparse": 10, "fallocate": "ENOSPC", "sizes": [100, 100, 100, 100]}` + "\n"
+	each(t, func(t *testing.T, p place) {
+		e := python(t, p, p.held(diskPlaces), "--disk", "100m")
+		e.exited(t, p.hit("disk"))
+		want := `{"a": "50 ok", "b": "40 ok", "refused": "ENOSPC", "given back": "50 ok", "sparse": 10, "fallocate": "ENOSPC", "sizes": [100]}` + "\n"
 		if e.stdout() != want {
 			t.Errorf("got  %s\nwant %s", e.stdout(), want)
 		}
@@ -60,12 +61,17 @@ func TestDiskIsOneLimitForAllPlaces(t *testing.T) {
 }
 
 func TestDiskHoldsTheDefault(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := python(t, u, diskKit+`
+	each(t, func(t *testing.T, p place) {
+		var flags []string // none: the default is 1 GiB
+		if p.inMemory() {
+			flags = []string{"--disk", "1g", "--memory", "1536m"}
+		}
+		e := python(t, p, p.held(diskKit+`
 print(fill("big", 900))
 print(fill("big", 200).split()[1])
-os.unlink("big")`)
-		e.exited(t, hit("disk", "guest kernel"))
+HOLD
+os.unlink("big")`), flags...)
+		e.exited(t, p.hit("disk"))
 		if e.stdout() != "900 ok\nENOSPC\n" {
 			t.Errorf("900 MB and then 200 MB more: %q", e.stdout())
 		}
@@ -73,8 +79,15 @@ os.unlink("big")`)
 }
 
 func TestDiskIsNotChargedToMemory(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := python(t, u, diskKit+`
+	each(t, func(t *testing.T, p place) {
+		if p.inMemory() {
+			e := run(t, p, "--disk", "400m", "--memory", "64m", "--", "true")
+			if e.Error == nil || e.Error.Kind != box.Unusable || e.code != 242 || !strings.Contains(e.Error.Message, "disk 400 MiB is more than memory 64 MiB") {
+				t.Errorf("a disk that does not fit into memory: %+v, code %d", e.Error, e.code)
+			}
+			return
+		}
+		e := python(t, p, diskKit+`
 print(fill("big", 400))
 os.unlink("big")`, "--memory", "64m")
 		e.exited(t)
@@ -85,18 +98,18 @@ os.unlink("big")`, "--memory", "64m")
 }
 
 func TestDiskEndsTheRunOnlyIfAsked(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		kill := []string{"--on-limit", "kill", "--disk", "20m", "--timeout", "30"}
-		e := python(t, u, diskKit+`
+		e := python(t, p, diskKit+`
 fill("big", 30)
 import time
 time.sleep(1000)`, kill...)
-		e.check(t, box.DiskLimit, 248, ended("disk", "guest kernel"))
+		e.check(t, box.DiskLimit, 248, p.end("disk"))
 		// Even a program that ends at once when it is refused.
-		e = python(t, u, diskKit+`
+		e = python(t, p, diskKit+`
 fill("big", 30)
 os._exit(0)`, kill...)
-		e.check(t, box.DiskLimit, 248, ended("disk", "guest kernel"))
+		e.check(t, box.DiskLimit, 248, p.end("disk"))
 		// A store into a mapped file is no call that could be refused.
 		mapped := diskKit + `
 fd = os.open("m", os.O_RDWR | os.O_CREAT)
@@ -104,15 +117,15 @@ os.ftruncate(fd, 30 * M)
 m = mmap.mmap(fd, 30 * M)
 for i in range(0, 30 * M, 4096):
     m[i] = 1`
-		e = python(t, u, mapped, kill...)
+		e = python(t, p, mapped, kill...)
 		e.check(t, box.DiskLimit, 248, ended("disk", "size of the writable store"))
-		e = python(t, u, mapped, "--disk", "20m")
-		e.check(t, box.Signaled, 128+7, hit("disk", "size of the writable store"))
+		e = python(t, p, mapped, "--disk", "20m")
+		e.check(t, box.Signaled, 128+7, box.LimitHit{Limit: "disk", Source: "size of the writable store"})
 	})
 }
 
 func TestNumberOfFiles(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		code := diskKit + `
 def make(what):
     n = 0
@@ -129,8 +142,8 @@ said["folders"] = make(lambda n: os.mkdir("d" + n))
 os.rmdir("d0")
 said["again"] = make(lambda n: os.symlink("/", "/tmp/s" + n))
 print(json.dumps(said))`
-		e := python(t, u, code, "--max-files", "200")
-		e.exited(t, hit("max_files", "guest kernel"))
+		e := python(t, p, code, "--max-files", "200")
+		e.exited(t, p.hit("max_files"))
 		var said struct {
 			Files, Folders, Again int
 			Errno                 string
@@ -143,15 +156,15 @@ print(json.dumps(said))`
 		if said.Files < 190 || said.Files >= 200 || said.Folders != said.Files || said.Again > 1 || said.Errno != "ENOSPC" {
 			t.Errorf("with 200 files: %+v", said)
 		}
-		e = python(t, u, code, "--max-files", "200", "--on-limit", "kill", "--timeout", "30")
-		e.check(t, box.DiskLimit, 248, ended("max_files", "guest kernel"))
+		e = python(t, p, code, "--max-files", "200", "--on-limit", "kill", "--timeout", "30")
+		e.check(t, box.DiskLimit, 248, p.end("max_files"))
 	})
 }
 
 // Shared memory has a size of its own, within the memory limit. It is no disk.
 func TestSharedMemoryWorksAndIsBounded(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := python(t, u, diskKit+`
+	each(t, func(t *testing.T, p place) {
+		e := python(t, p, diskKit+`
 from multiprocessing import shared_memory
 s = shared_memory.SharedMemory(create=True, size=M)
 s.buf[0] = 7
@@ -168,20 +181,21 @@ print("size", size, fill("/dev/shm/x", size + 5))`, "--memory", "128m", "--on-li
 }
 
 func TestEveryLimitThatWasTouchedIsListed(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		// Twice each: one line for each limit all the same.
-		code := diskKit + strings.Replace(countTasks, "os._exit(0)", "", 1) + `
+		code := p.held(diskKit + strings.Replace(countTasks, "os._exit(0)", "", 1) + `
 for f in files: os.close(f)
 fill("big", 30)
 fill("big", 1)
+HOLD
 os.unlink("big")
 for n in range(400):
     try:
         open("f%d" % n, "x").close()
     except OSError:
         pass
-os._exit(0)`
-		e := python(t, u, code, "--max-processes", "8", "--disk", "20m", "--max-files", "200")
-		e.exited(t, hit("max_processes", "guest kernel"), hit("max_open_files", "guest kernel"), hit("disk", "guest kernel"), hit("max_files", "guest kernel"))
+os._exit(0)`)
+		e := python(t, p, code, "--max-processes", "8", "--disk", "20m", "--max-files", "200")
+		e.exited(t, p.hit("max_processes"), p.hit("max_open_files"), p.hit("disk"), p.hit("max_files"))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
@@ -18,32 +19,27 @@ import (
 var waits = []string{"--timeout", "60", "--", "sh", "-c", `setsid sleep 999 & echo up; read x; echo over`}
 
 func TestKilledPartEndsTheBox(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		for _, c := range []struct {
-			role string
-			code int
-			says string
-		}{
-			{"sunaba-runner", 251, "lost"},
-			{"runsc-sandbox", 251, "lost"},
-			{"runsc-gofer", 251, "lost"},
-		} {
-			t.Run(c.role, func(t *testing.T) {
+	each(t, func(t *testing.T, p place) {
+		for _, role := range map[box.TierName][]string{
+			box.TierGvisor:  {"sunaba-runner", "runsc-sandbox", "runsc-gofer"},
+			box.TierProcess: {"sunaba-cell"},
+		}[p.tier] {
+			t.Run(role, func(t *testing.T) {
 				harness.NothingLeft(t)
-				l := start(t, u, waits...)
+				l := start(t, p, waits...)
 				l.up(t)
-				kill(t, l.find(t, c.role))
-				if out := l.wait(t, c.code); out != "" {
+				kill(t, l.find(t, role))
+				if out := l.wait(t, 251); out != "" {
 					t.Errorf("the program went on: %q", out)
 				}
-				if !strings.Contains(l.errs.String(), c.says) {
-					t.Errorf("stderr does not say that the box is %s: %s", c.says, l.errs.String())
+				if !strings.Contains(l.errs.String(), "lost") {
+					t.Errorf("stderr does not say that the box is lost: %s", l.errs.String())
 				}
 			})
 		}
 		t.Run("sunaba-janitor", func(t *testing.T) {
 			harness.NothingLeft(t)
-			l := start(t, u, waits...)
+			l := start(t, p, waits...)
 			l.up(t)
 			kill(t, l.find(t, "sunaba-janitor"))
 			l.type_(t, "go\n")
@@ -55,17 +51,17 @@ func TestKilledPartEndsTheBox(t *testing.T) {
 }
 
 func TestKilledFrontTakesTheBoxAlong(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		t.Run("killed", func(t *testing.T) {
 			harness.NothingLeft(t)
-			l := start(t, u, waits...)
+			l := start(t, p, waits...)
 			l.up(t)
 			l.signal(t, syscall.SIGKILL)
 			l.wait(t, -1)
 		})
 		t.Run("stopped and killed", func(t *testing.T) {
 			harness.NothingLeft(t)
-			l := start(t, u, waits...)
+			l := start(t, p, waits...)
 			l.up(t)
 			l.signal(t, syscall.SIGSTOP)
 			l.signal(t, syscall.SIGKILL)
@@ -73,7 +69,7 @@ func TestKilledFrontTakesTheBoxAlong(t *testing.T) {
 		})
 		t.Run("killed with much to write", func(t *testing.T) {
 			harness.NothingLeft(t)
-			l := start(t, u, "--max-output", "1g", "--", "sh", "-c", "echo up; exec yes")
+			l := start(t, p, "--max-output", "1g", "--", "sh", "-c", "echo up; exec yes")
 			l.up(t)
 			l.signal(t, syscall.SIGKILL)
 			l.wait(t, -1)
@@ -81,7 +77,7 @@ func TestKilledFrontTakesTheBoxAlong(t *testing.T) {
 		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 			t.Run(s.String(), func(t *testing.T) {
 				harness.NothingLeft(t)
-				l := start(t, u, waits...)
+				l := start(t, p, waits...)
 				l.up(t)
 				l.signal(t, s)
 				if out := l.wait(t, 250); out != "" {
@@ -95,9 +91,9 @@ func TestKilledFrontTakesTheBoxAlong(t *testing.T) {
 // The front may die at any moment of a start. The moments are spread evenly
 // over the time that a whole run takes here.
 func TestFrontKilledDuringTheStart(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		begun := time.Now()
-		l := start(t, u, waits...)
+		l := start(t, p, waits...)
 		l.up(t)
 		whole := time.Since(begun)
 		l.signal(t, os.Interrupt)
@@ -107,7 +103,7 @@ func TestFrontKilledDuringTheStart(t *testing.T) {
 			if i%4 == 3 {
 				s = syscall.SIGTERM
 			}
-			l := start(t, u, waits...)
+			l := start(t, p, waits...)
 			time.Sleep(whole * time.Duration(i) / 19)
 			l.signal(t, s)
 			_, _ = l.out.WriteTo(&strings.Builder{})
@@ -122,11 +118,11 @@ func TestFrontKilledDuringTheStart(t *testing.T) {
 }
 
 func TestParallelBoxesHaveOnlyTheirOwnProcessesInTheirGroups(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		const n = 8
 		boxes := make([]*live, n)
 		for i := range boxes {
-			boxes[i] = start(t, u, "--memory", "64m", "--timeout", "90", "--", "sh", "-c", `echo up; read x; echo over`)
+			boxes[i] = start(t, p, "--memory", "64m", "--timeout", "90", "--", "sh", "-c", `echo up; read x; echo over`)
 		}
 		for _, l := range boxes {
 			l.up(t)
@@ -138,7 +134,7 @@ func TestParallelBoxesHaveOnlyTheirOwnProcessesInTheirGroups(t *testing.T) {
 				t.Errorf("two boxes are called %s", id)
 			}
 			seen[id] = true
-			if len(weakFor(t, u)) == 0 {
+			if len(weakFor(t, p)) == 0 {
 				l.checkGroups(t, id)
 			}
 		}

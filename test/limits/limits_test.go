@@ -19,12 +19,31 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
-// each runs fn for every user and looks for leftovers after each.
-func each(t *testing.T, fn func(t *testing.T, u harness.User)) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		harness.NothingLeft(t)
-		fn(t, u)
-	})
+// each runs fn for every user on every tier that is about host processes, and
+// looks for leftovers after each.
+func each(t *testing.T, fn func(t *testing.T, p place)) {
+	on(t, []box.TierName{box.TierGvisor, box.TierProcess}, fn)
+}
+
+// onGvisor is each for what only a guest kernel has.
+func onGvisor(t *testing.T, fn func(t *testing.T, p place)) {
+	on(t, []box.TierName{box.TierGvisor}, fn)
+}
+
+// onProcess is each for what only a host process has.
+func onProcess(t *testing.T, fn func(t *testing.T, p place)) {
+	on(t, []box.TierName{box.TierProcess}, fn)
+}
+
+func on(t *testing.T, tiers []box.TierName, fn func(t *testing.T, p place)) {
+	for _, tier := range tiers {
+		t.Run(string(tier), func(t *testing.T) {
+			harness.EachUser(t, func(t *testing.T, u harness.User) {
+				harness.NothingLeft(t)
+				fn(t, place{tier, u})
+			})
+		})
+	}
 }
 
 // side runs a subtest beside others. It is for programs that mostly sleep.
@@ -38,33 +57,36 @@ func side(t *testing.T, name string, fn func(t *testing.T)) {
 // end is how one run ended.
 type end struct {
 	box.Report
-	user harness.User
-	code int // of the process
+	place
+	kill bool // on_limit: kill was asked for
+	code int  // of the process
 	took time.Duration
 }
 
 // run runs `sunaba run -o json` with more arguments.
-func run(t *testing.T, u harness.User, args ...string) end {
+func run(t *testing.T, p place, args ...string) end {
 	t.Helper()
-	r := harness.Run(t, u, append([]string{"run", "-o", "json"}, args...)...)
-	return end{r.JSON(t), u, r.Code, r.Took}
+	return p.ended(t, harness.Run(t, p.user, p.run(append([]string{"-o", "json"}, args...)...)...), args)
+}
+
+func (p place) ended(t *testing.T, r harness.Result, args []string) end {
+	t.Helper()
+	return end{r.JSON(t), p, slices.Contains(args, "kill"), r.Code, r.Took}
 }
 
 // python and shell run code; flags come first.
-func python(t *testing.T, u harness.User, code string, flags ...string) end {
+func python(t *testing.T, p place, code string, flags ...string) end {
 	t.Helper()
-	return run(t, u, append(flags, "--lang", "python", "-e", code)...)
+	return run(t, p, append(flags, "--lang", "python", "-e", code)...)
 }
 
-func shell(t *testing.T, u harness.User, code string, flags ...string) end {
+func shell(t *testing.T, p place, code string, flags ...string) end {
 	t.Helper()
-	return run(t, u, append(flags, "--", "sh", "-c", code)...)
+	return run(t, p, append(flags, "--", "sh", "-c", code)...)
 }
 
-// hit is a limit that was touched; ended is one that ended the run. The source
-// may be given by its first words.
-func hit(limit, source string) box.LimitHit { return box.LimitHit{Limit: limit, Source: source} }
-
+// ended is a limit that ended the run. The source may be given by its first
+// words. See place for those that a tier enforces in its own way.
 func ended(limit, source string) box.LimitHit {
 	return box.LimitHit{Limit: limit, Source: source, Ended: true}
 }
@@ -90,7 +112,12 @@ func (e end) check(t *testing.T, cause box.Cause, code int, hits ...box.LimitHit
 	}) {
 		t.Errorf("limits_hit is %+v, want %+v", got, hits)
 	}
-	if got, want := e.weak(), weakFor(t, e.user); !slices.Equal(got, want) {
+	want := weakFor(t, e.place)
+	if e.kill && e.tier == box.TierProcess {
+		want = append(want, "on_limit")
+		slices.Sort(want)
+	}
+	if got := e.weak(); !slices.Equal(got, want) {
 		t.Errorf("weak is %q, want lines about %q", e.Weak, want)
 	}
 }
@@ -112,12 +139,12 @@ func (e end) weak() []string {
 	return words
 }
 
-// weakFor is what this host cannot enforce for u: nothing, where control groups
+// weakFor is what this host cannot enforce for p: nothing, where control groups
 // can be made. The test process itself finds out whether they can, unless it
 // is root and acts as somebody else, to whom no group was given.
-func weakFor(t *testing.T, u harness.User) []string {
+func weakFor(t *testing.T, p place) []string {
 	t.Helper()
-	if u == harness.Ordinary {
+	if p.user == harness.Ordinary {
 		if os.Geteuid() == 0 || !groupsUsable(t) {
 			return []string{"cpu", "memory"}
 		}

@@ -27,11 +27,11 @@ type live struct {
 }
 
 // start starts `sunaba run` with more arguments.
-func start(t *testing.T, u harness.User, args ...string) *live {
+func start(t *testing.T, p place, args ...string) *live {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	l := &live{cmd: harness.Command(ctx, t, u, append([]string{"run"}, args...)...)}
+	l := &live{cmd: harness.Command(ctx, t, p.user, p.run(args...)...)}
 	l.cmd.Dir, l.cmd.Stderr = "/", &l.errs
 	l.cmd.WaitDelay = 10 * time.Second
 	var err error

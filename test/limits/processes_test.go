@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
 // countTasks forks until it may not, then starts threads until it may not, then
@@ -22,6 +21,7 @@ try:
         children.append(p)
 except BlockingIOError:
     pass
+HOLD
 print("children", len(children))
 for p in children:
     os.kill(p, 9)
@@ -33,6 +33,7 @@ try:
         threads += 1
 except RuntimeError:
     pass
+HOLD
 print("threads", threads)
 files = []
 try:
@@ -40,34 +41,40 @@ try:
         files.append(os.open("/dev/null", os.O_RDONLY))
 except OSError as e:
     print("files", len(files), "errno", e.errno)
+HOLD
 os._exit(0)
 `
 
 func TestProcessesAndOpenFilesAreExact(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		for _, c := range []struct {
+	each(t, func(t *testing.T, p place) {
+		type exact struct {
 			n     int
 			flags []string
-		}{
+		}
+		cases := []exact{
 			{32, nil}, // the default
 			{8, []string{"--max-processes", "8"}},
-			{8, []string{"--max-processes", "8", "--user", "root"}},
-		} {
-			e := python(t, u, countTasks, c.flags...)
-			e.exited(t, hit("max_processes", "guest kernel"), hit("max_open_files", "guest kernel"))
+		}
+		if p.tier == box.TierGvisor { // the other has no root
+			cases = append(cases, exact{8, []string{"--max-processes", "8", "--user", "root"}})
+		}
+		for _, c := range cases {
+			e := python(t, p, p.held(countTasks), c.flags...)
+			e.exited(t, p.hit("max_processes"), p.hit("max_open_files"))
 			want := fmt.Sprintf("children %d\nthreads %d\nfiles %d errno 24\n", c.n-1, c.n-1, 256-3)
 			if e.stdout() != want {
 				t.Errorf("%v: got %q, want %q", c.flags, e.stdout(), want)
 			}
 		}
-		e := python(t, u, `
+		e := python(t, p, p.held(`
 import os
 fds = []
 try:
     while True: fds.append(os.dup(0))
 except OSError as e:
-    print(max(fds), e.errno)`, "--max-open-files", "40")
-		e.exited(t, hit("max_open_files", "guest kernel"))
+    print(max(fds), e.errno)
+HOLD`), "--max-open-files", "40")
+		e.exited(t, p.hit("max_open_files"))
 		if e.stdout() != "39 24\n" {
 			t.Errorf("with 40 open files: %q", e.stdout())
 		}
@@ -75,25 +82,25 @@ except OSError as e:
 }
 
 func TestProcessesAndOpenFilesEndTheRunOnlyIfAsked(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
+	each(t, func(t *testing.T, p place) {
 		// The bomb ends by itself only when there is nothing left to fork.
-		e := run(t, u, "--on-limit", "kill", "--timeout", "30", "--", "bash", "-c", `bomb() { bomb | bomb & }; bomb; sleep 1000`)
-		e.check(t, box.ProcLimit, 249, ended("max_processes", "guest kernel"))
-		e = python(t, u, `
+		e := run(t, p, "--on-limit", "kill", "--timeout", "30", "--", "bash", "-c", `bomb() { bomb | bomb & }; bomb; sleep 1000`)
+		e.check(t, box.ProcLimit, 249, p.end("max_processes"))
+		e = python(t, p, `
 import os, time
 try:
     while True: os.dup(0)
 except OSError:
     time.sleep(1000)`, "--on-limit", "kill", "--timeout", "30")
-		e.check(t, box.ProcLimit, 249, ended("max_open_files", "guest kernel"))
+		e.check(t, box.ProcLimit, 249, p.end("max_open_files"))
 	})
 }
 
 // A bomb goes off until the program sees that no process is left, and goes on
 // when it has ended. Its files are read all the same.
 func TestForkBombIsOutlivedByTheBox(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := python(t, u, `
+	each(t, func(t *testing.T, p place) {
+		e := python(t, p, `
 import os
 def bomb():
     while True:
@@ -111,7 +118,7 @@ try:
             bomb()
 except BlockingIOError:
     os._exit(0)`, "--max-processes", "64")
-		e.exited(t, hit("max_processes", "guest kernel"))
+		e.exited(t, p.hit("max_processes"))
 		if string(e.Output) == "" || e.OutputError != "" {
 			t.Errorf("files were not read from a box full of processes: %q, %s", e.Output, e.OutputError)
 		}
@@ -119,8 +126,8 @@ except BlockingIOError:
 }
 
 func TestGuestRootGetsNoMoreProcessesByBecomingManyUsers(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := python(t, u, `
+	onGvisor(t, func(t *testing.T, p place) {
+		e := python(t, p, `
 import os, time
 r, w = os.pipe()
 for uid in range(2000, 2006):
@@ -148,7 +155,7 @@ except BlockingIOError:
     pass
 print(tasks)
 os._exit(0)`, "--user", "root", "--max-processes", "20")
-		e.exited(t, hit("max_processes", "guest kernel"))
+		e.exited(t, p.hit("max_processes"))
 		if e.stdout() != "20\n" {
 			t.Errorf("guest root had %q tasks at once, with a limit of 20", e.stdout())
 		}
@@ -161,6 +168,11 @@ const liftLimits = `
 import ctypes, os, resource
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWUSER = 0x10000000
+def more(pid, what):
+    "raises the limit of another process, if it has one"
+    hard = resource.prlimit(pid, what)[1]
+    if hard == resource.RLIM_INFINITY: raise OSError
+    resource.prlimit(pid, what, (hard + 1, hard + 1))
 def tries(who):
     for name in "NPROC", "NOFILE":
         what = getattr(resource, "RLIMIT_" + name)
@@ -170,7 +182,7 @@ def tries(who):
             ("setrlimit both", lambda: resource.setrlimit(what, (hard + 1, hard + 1))),
             ("setrlimit infinity", lambda: resource.setrlimit(what, (-1, -1))),
             ("prlimit self", lambda: resource.prlimit(os.getpid(), what, (hard + 1, hard + 1))),
-            ("prlimit parent", lambda: resource.prlimit(os.getppid(), what, (hard + 1, hard + 1))),
+            ("prlimit parent", lambda: more(os.getppid(), what)),
         ):
             try:
                 call()
@@ -193,16 +205,21 @@ if os.fork() == 0:
     if libc.unshare(CLONE_NEWUSER) == 0:
         tries("in a user namespace")
     n = children()
+    HOLD
     print("children", n)
     os._exit(0)
 os.wait()
 `
 
 func TestLimitsCannotBeLiftedFromInside(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		for _, who := range []string{"user", "root"} {
-			e := python(t, u, liftLimits, "--max-processes", "12", "--user", who)
-			e.exited(t, hit("max_processes", "guest kernel"))
+	each(t, func(t *testing.T, p place) {
+		users := []string{"user"}
+		if p.tier == box.TierGvisor {
+			users = append(users, "root")
+		}
+		for _, who := range users {
+			e := python(t, p, p.held(liftLimits), "--max-processes", "12", "--user", who)
+			e.exited(t, p.hit("max_processes"))
 			if want := fmt.Sprintf("children %d\n", 12-2); e.stdout() != want {
 				t.Errorf("as %s: got %q, want %q", who, e.stdout(), want)
 			}

@@ -12,9 +12,9 @@ import (
 // The other tests compare weak with what this host can enforce after every run;
 // this is what follows from it.
 func TestStrictRefusesWhatIsWeakAndOnlyThat(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := run(t, u, "--strict", "--", "echo", "ran")
-		weak := weakFor(t, u)
+	each(t, func(t *testing.T, p place) {
+		e := run(t, p, "--strict", "--", "echo", "ran")
+		weak := weakFor(t, p)
 		if len(weak) == 0 {
 			e.exited(t)
 			return
@@ -31,8 +31,8 @@ func TestStrictRefusesWhatIsWeakAndOnlyThat(t *testing.T) {
 }
 
 func TestPolicyInForceIsWhatWasAskedFor(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		e := shell(t, u, "id -u", "--cpu", "0.5", "--memory", "100m", "--timeout", "7", "--idle", "6", "--max-processes", "9",
+	each(t, func(t *testing.T, p place) {
+		e := shell(t, p, "id -u", "--cpu", "0.5", "--memory", "100m", "--timeout", "7", "--idle", "6", "--max-processes", "9",
 			"--max-open-files", "50", "--disk", "30m", "--max-files", "300", "--max-output", "1000", "--on-limit", "kill")
 		e.exited(t)
 		want := box.LimitsJSON{
@@ -48,14 +48,14 @@ func TestPolicyInForceIsWhatWasAskedFor(t *testing.T) {
 // A folder of the host that the program may write to is under no limit of the
 // box, whoever runs it; a read-only one changes nothing.
 func TestWritableMountIsNamedAsWeak(t *testing.T) {
-	each(t, func(t *testing.T, u harness.User) {
-		dir := harness.Dir(t, u)
-		shell(t, u, "ls /data", "--mount", dir+":/data").exited(t)
-		e := shell(t, u, "echo x > /data/x", "--mount", dir+":/data:rw")
+	each(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
+		shell(t, p, "ls /data", "--mount", dir+":/data").exited(t)
+		e := shell(t, p, "echo x > /data/x", "--mount", dir+":/data:rw")
 		if e.Cause != box.Exited || e.code != 0 {
 			t.Errorf("ended by %s with %d: %s", e.Cause, e.code, e.StderrClean)
 		}
-		if want := append([]string{"disk"}, weakFor(t, u)...); !slices.Equal(slices.Sorted(slices.Values(want)), e.weak()) {
+		if want := append([]string{"disk"}, weakFor(t, p)...); !slices.Equal(slices.Sorted(slices.Values(want)), e.weak()) {
 			t.Errorf("weak is %q, want lines about %q", e.Weak, want)
 		}
 	})
