@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/image/erofs"
@@ -56,10 +57,30 @@ func (s *Store) Base(ctx context.Context, opts BaseOptions, progress Progress) (
 	if progress == nil {
 		progress = func(int64, int64, string) {}
 	}
+	if opts.plain() && !opts.Rebuild {
+		if img, ok := s.again(ctx, box.ImageBase); ok {
+			return img, nil
+		}
+	}
+	started := time.Now()
 	b, err := planBase("", opts)
 	if err != nil {
 		return nil, box.Errorf(box.Invalid, "make base image", "%w", err)
 	}
+	img, err := s.base(ctx, opts, b, progress)
+	if err == nil && opts.plain() && b.dpkg != nil {
+		s.remember(box.ImageBase, started, b.looked, img.Digest)
+	}
+	return img, err
+}
+
+// plain reports whether every option that decides the image is at its default.
+func (o BaseOptions) plain() bool {
+	return o.Packages == nil && o.Paths == nil && o.ExtraPaths == nil && o.Init == nil && o.MaxSize == 0 &&
+		(o.Hostname == "" || o.Hostname == DefaultHostname) && (o.Workdir == "" || o.Workdir == DefaultWorkdir)
+}
+
+func (s *Store) base(ctx context.Context, opts BaseOptions, b *base, progress Progress) (*Image, error) {
 	if digest, ok := s.made(b.key); ok && !opts.Rebuild {
 		img, err := s.open(ctx, digest, b.record)
 		if err == nil || box.KindOf(err) != box.NotFound {
@@ -121,6 +142,7 @@ func planBase(root string, opts BaseOptions) (*base, error) {
 		return nil, err
 	}
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		b.look(root + dir)
 		if err := b.addFile(dir, dir); err != nil {
 			return nil, err
 		}
@@ -136,6 +158,7 @@ func planBase(root string, opts BaseOptions) (*base, error) {
 
 // planSources chooses the packages and paths.
 func (b *base) planSources(root string, opts BaseOptions) error {
+	b.look(root + dpkgDir + "/status")
 	d, err := readDpkg(root)
 	switch {
 	case err == nil:

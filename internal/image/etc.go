@@ -78,6 +78,7 @@ func (t *tree) addEtc(root string, withUsr bool) error {
 		if item.host && !withUsr {
 			continue
 		}
+		t.look(root + path.Dir(item.pattern))
 		names, err := filepath.Glob(root + item.pattern)
 		if err != nil {
 			return fmt.Errorf("cannot read %s: %w", item.pattern, err)
@@ -96,6 +97,7 @@ func (t *tree) addEtc(root string, withUsr bool) error {
 }
 
 func (t *tree) addEtcPath(root, name string, mode fs.FileMode, kind etcKind, depth int) error {
+	t.look(root + name)
 	switch {
 	case mode.IsDir():
 		names, err := os.ReadDir(root + name)

@@ -12,7 +12,13 @@ import (
 )
 
 // tree collects the entries of an image.
-type tree struct{ entries map[string]erofs.Entry }
+type tree struct {
+	entries map[string]erofs.Entry
+	looked  []string // paths of the host that decided the entries; see again.go
+}
+
+// look notes that what lies at a path of the host, if anything, decides the tree.
+func (t *tree) look(p string) { t.looked = append(t.looked, p) }
 
 func newTree() *tree { return &tree{entries: map[string]erofs.Entry{}} }
 
