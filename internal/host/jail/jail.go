@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -163,9 +164,44 @@ func (b *builder) bind(source, target string, attrs uint64) error {
 
 func (b *builder) mountBinds() error {
 	for _, m := range b.c.Binds {
+		if err := b.point(m); err != nil {
+			return err
+		}
 		if err := b.attach(m.Tree, m.Target); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// point makes the place for a bind below a writable folder, which is empty now;
+// what lies elsewhere is in the image.
+func (b *builder) point(m Bind) error {
+	for _, w := range b.c.Writable {
+		rel, ok := strings.CutPrefix(m.Target, strings.TrimSuffix(w.Path, "/")+"/")
+		if !ok {
+			continue
+		}
+		dir, err := os.OpenRoot(filepath.Join(b.root, w.Path)) // links lead nowhere
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		st, err := m.Tree.Stat()
+		if err != nil {
+			return err
+		}
+		if st.IsDir() {
+			return dir.MkdirAll(rel, 0o755)
+		}
+		if err := dir.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
+			return err
+		}
+		f, err := dir.OpenFile(rel, os.O_CREATE|os.O_RDONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		return f.Close()
 	}
 	return nil
 }

@@ -4,6 +4,9 @@ import "golang.org/x/sys/unix"
 
 // Masks of arguments, and values that golang.org/x/sys does not name.
 const (
+	boxUser, unchanged = 1000, whole // host.BoxUser, and -1: leave it as it is
+	othersOnly         = "the namespace has one user, and EINVAL for all others; programs expect what the kernel says to the unprivileged"
+
 	whole    = 0xffffffff
 	typeMask = 0xf // the type of a socket without SOCK_CLOEXEC and SOCK_NONBLOCK
 
@@ -92,4 +95,14 @@ var judged = []Rule{
 	{Name: "mknodat", AMD64: 259, ARM64: 33, Group: "files", Else: Allow, Clauses: []Clause{
 		{When: []Cond{{2, unix.S_IFMT, []uint32{unix.S_IFCHR, unix.S_IFBLK}}}, Then: eperm, Why: "as mknod"},
 	}},
+	{Name: "setuid", AMD64: 105, ARM64: 146, Group: "identity", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{0, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "setgid", AMD64: 106, ARM64: 144, Group: "identity", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{0, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "setreuid", AMD64: 113, ARM64: 145, Group: "identity", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{0, whole, []uint32{boxUser, unchanged}}, {1, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "setregid", AMD64: 114, ARM64: 143, Group: "identity", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{0, whole, []uint32{boxUser, unchanged}}, {1, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "setresuid", AMD64: 117, ARM64: 147, Group: "identity", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{0, whole, []uint32{boxUser, unchanged}}, {1, whole, []uint32{boxUser, unchanged}}, {2, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "setresgid", AMD64: 119, ARM64: 149, Group: "identity", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{0, whole, []uint32{boxUser, unchanged}}, {1, whole, []uint32{boxUser, unchanged}}, {2, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "chown", AMD64: 92, ARM64: -1, Group: "files", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{1, whole, []uint32{boxUser, unchanged}}, {2, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "fchown", AMD64: 93, ARM64: 55, Group: "files", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{1, whole, []uint32{boxUser, unchanged}}, {2, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "lchown", AMD64: 94, ARM64: -1, Group: "files", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{1, whole, []uint32{boxUser, unchanged}}, {2, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
+	{Name: "fchownat", AMD64: 260, ARM64: 54, Group: "files", Else: eperm, Why: othersOnly, Clauses: []Clause{{When: []Cond{{2, whole, []uint32{boxUser, unchanged}}, {3, whole, []uint32{boxUser, unchanged}}}, Then: Allow}}},
 }

@@ -37,7 +37,7 @@ var plain = []group{
 		{"access", 21, -1}, {"faccessat", 269, 48}, {"faccessat2", 439, 439}, {"readlink", 89, -1}, {"readlinkat", 267, 78}, {"getcwd", 79, 17}, {"chdir", 80, 49}, {"fchdir", 81, 50},
 		{"getdents", 78, -1}, {"getdents64", 217, 61}, {"mkdir", 83, -1}, {"mkdirat", 258, 34}, {"rmdir", 84, -1}, {"unlink", 87, -1}, {"unlinkat", 263, 35},
 		{"rename", 82, -1}, {"renameat", 264, 38}, {"renameat2", 316, 276}, {"link", 86, -1}, {"linkat", 265, 37}, {"symlink", 88, -1}, {"symlinkat", 266, 36},
-		{"chmod", 90, -1}, {"fchmod", 91, 52}, {"fchmodat", 268, 53}, {"fchmodat2", 452, 452}, {"chown", 92, -1}, {"fchown", 93, 55}, {"lchown", 94, -1}, {"fchownat", 260, 54}, {"umask", 95, 166},
+		{"chmod", 90, -1}, {"fchmod", 91, 52}, {"fchmodat", 268, 53}, {"fchmodat2", 452, 452}, {"umask", 95, 166},
 		{"utime", 132, -1}, {"utimes", 235, -1}, {"futimesat", 261, -1}, {"utimensat", 280, 88}, {"truncate", 76, 45}, {"ftruncate", 77, 46}, {"fallocate", 285, 47},
 		{"getxattr", 191, 8}, {"lgetxattr", 192, 9}, {"fgetxattr", 193, 10}, {"setxattr", 188, 5}, {"lsetxattr", 189, 6}, {"fsetxattr", 190, 7}, {"listxattr", 194, 11}, {"llistxattr", 195, 12}, {"flistxattr", 196, 13},
 		{"removexattr", 197, 14}, {"lremovexattr", 198, 15}, {"fremovexattr", 199, 16}, {"setxattrat", 463, 463}, {"getxattrat", 464, 464}, {"listxattrat", 465, 465}, {"removexattrat", 466, 466},
@@ -74,7 +74,7 @@ var plain = []group{
 	}},
 	{"identity", Allow, "without capabilities they read, or give up", []call{
 		{"getuid", 102, 174}, {"geteuid", 107, 175}, {"getgid", 104, 176}, {"getegid", 108, 177}, {"getresuid", 118, 148}, {"getresgid", 120, 150}, {"getgroups", 115, 158}, {"setgroups", 116, 159},
-		{"setuid", 105, 146}, {"setgid", 106, 144}, {"setreuid", 113, 145}, {"setregid", 114, 143}, {"setresuid", 117, 147}, {"setresgid", 119, 149}, {"setfsuid", 122, 151}, {"setfsgid", 123, 152}, {"capget", 125, 90}, {"capset", 126, 91},
+		{"setfsuid", 122, 151}, {"setfsgid", 123, 152}, {"capget", 125, 90}, {"capset", 126, 91},
 	}},
 	{"signals", Allow, "whom they reach is the matter of the PID namespace and of Landlock's scope", []call{
 		{"kill", 62, 129}, {"tkill", 200, 130}, {"tgkill", 234, 131}, {"rt_sigqueueinfo", 129, 138}, {"rt_tgsigqueueinfo", 297, 240}, {"pidfd_send_signal", 424, 424}, {"pause", 34, -1}, {"sigaltstack", 131, 132},
