@@ -95,14 +95,16 @@ func (b *builder) mountDev() error {
 	for _, m := range []struct {
 		path, fstype string
 		opts         map[string]string
+		attrs        int
 	}{
-		{"/dev/pts", "devpts", map[string]string{"ptmxmode": "0666", "mode": "0620"}},
-		{"/dev/shm", "tmpfs", map[string]string{"size": fmt.Sprint(b.c.ShmBytes), "nr_inodes": "4096", "mode": "1777"}},
+		{"/dev/pts", "devpts", map[string]string{"ptmxmode": "0666", "mode": "0620"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
+		{"/dev/shm", "tmpfs", map[string]string{"size": fmt.Sprint(b.c.ShmBytes), "nr_inodes": "4096", "mode": "1777"},
+			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}, // code is mapped from it as on the host
 	} {
 		if err := os.Mkdir(filepath.Join(b.root, m.path), 0o755); err != nil {
 			return err
 		}
-		mnt, err := newMount(m.fstype, m.opts, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		mnt, err := newMount(m.fstype, m.opts, m.attrs)
 		if err != nil {
 			return err
 		}
