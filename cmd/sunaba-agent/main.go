@@ -1,3 +1,8 @@
+// The runtime would hold files of the host's control groups open, to follow a
+// quota that is the programs' and not this process's.
+//
+//go:debug containermaxprocs=0
+
 // Command sunaba-agent is the program inside a box; see packages agent and, for
 // boxes of the process tier, agent/cell.
 package main

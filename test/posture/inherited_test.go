@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
@@ -17,52 +18,58 @@ import (
 // must reach no process of a box and not the box itself (CVE-2024-21626).
 func TestADescriptorOfTheCallersReachesNothing(t *testing.T) {
 	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		harness.NothingLeft(t)
-		secret, err := os.OpenFile(filepath.Join(harness.Dir(t, u), "secret"), os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer secret.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		cmd := harness.Command(ctx, t, u, "run", "--", "sh", "-c", "ls -l /proc/self/fd; echo ready; read end")
-		cmd.ExtraFiles = []*os.File{nil, secret, nil, secret} // 4 and 6 of the front
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var seen strings.Builder
-		buf := make([]byte, 4096)
-		for !strings.Contains(seen.String(), "ready") {
-			n, err := out.Read(buf)
-			seen.Write(buf[:n])
-			if err != nil {
-				t.Fatalf("the box ended early: %v\n%s", err, seen.String())
-			}
-		}
-		if strings.Contains(seen.String(), "secret") {
-			t.Errorf("the box sees it:\n%s", seen.String())
-		}
-		front, others := holders(t, cmd.Process.Pid, secret.Name())
-		if front != 2 {
-			t.Errorf("control: the front holds it %d times, not twice", front)
-		}
-		if len(others) > 0 {
-			t.Errorf("held by %q", others)
-		}
-		in.Close()
-		_, _ = io.Copy(io.Discard, out)
-		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 1 {
-			t.Error(err)
+		for _, tier := range built() {
+			t.Run(string(tier), func(t *testing.T) { inheritNothing(t, u, tier) })
 		}
 	})
+}
+
+func inheritNothing(t *testing.T, u harness.User, tier box.TierName) {
+	harness.NothingLeft(t)
+	secret, err := os.OpenFile(filepath.Join(harness.Dir(t, u), "secret"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := harness.Command(ctx, t, u, runOn(tier, "--", "sh", "-c", "ls -l /proc/self/fd; echo ready; read end")...)
+	cmd.ExtraFiles = []*os.File{nil, secret, nil, secret} // 4 and 6 of the front
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var seen strings.Builder
+	buf := make([]byte, 4096)
+	for !strings.Contains(seen.String(), "ready") {
+		n, err := out.Read(buf)
+		seen.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("the box ended early: %v\n%s", err, seen.String())
+		}
+	}
+	if strings.Contains(seen.String(), "secret") {
+		t.Errorf("the box sees it:\n%s", seen.String())
+	}
+	front, others := holders(t, cmd.Process.Pid, secret.Name())
+	if front != 2 {
+		t.Errorf("control: the front holds it %d times, not twice", front)
+	}
+	if len(others) > 0 {
+		t.Errorf("held by %q", others)
+	}
+	in.Close()
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 1 {
+		t.Error(err)
+	}
 }
 
 // holders counts the descriptors of path in the front, and names every other

@@ -15,7 +15,7 @@ import (
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
-// live is a box that stands, with a shell in it that waits for its next line.
+// live is a box of tier gvisor that stands, with a shell in it that waits for its next line.
 type live struct {
 	user    harness.User
 	state   string
@@ -27,23 +27,28 @@ type live struct {
 	gofer   *posture.Process // nil without host folders
 	stubs   []*posture.Process
 
-	pid   int // the front's
-	stdin io.WriteCloser
-	lines *bufio.Scanner
+	talk
 }
 
 // guest is the program in the box: for each line that it reads it starts four
 // more processes, and says so when they run.
 const guest = `echo ready; while read l; do for i in 1 2 3 4; do sleep 1000 & done; echo more; done`
 
-// start starts a box and reads all its processes.
-func start(t *testing.T, u harness.User, args ...string) *live {
+// talk is a started run whose program answers lines.
+type talk struct {
+	pid   int // the front's
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+	errs  *bytes.Buffer
+}
+
+// begin starts a run with a shell script that says that it is ready.
+func begin(t *testing.T, u harness.User, script string, args ...string) talk {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	cmd := harness.Command(ctx, t, u, append(append([]string{"run"}, args...), "--", "sh", "-c", guest)...)
-	l := &live{user: u, state: harness.State(t, u)}
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
+	cmd := harness.Command(ctx, t, u, append(args, "--", "sh", "-c", script)...)
+	l := talk{errs: &bytes.Buffer{}}
+	cmd.Stderr = l.errs
 	var err error
 	if l.stdin, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -62,7 +67,21 @@ func start(t *testing.T, u harness.User, args ...string) *live {
 		cancel()
 	})
 	l.pid, l.lines = cmd.Process.Pid, bufio.NewScanner(out)
-	l.expect(t, "ready", &errs)
+	l.expect(t, "ready")
+	return l
+}
+
+func (l talk) expect(t *testing.T, word string) {
+	t.Helper()
+	if !l.lines.Scan() || l.lines.Text() != word {
+		t.Fatalf("the guest said %q, want %q: %v %s", l.lines.Text(), word, l.lines.Err(), l.errs)
+	}
+}
+
+// start starts a box and reads all its processes.
+func start(t *testing.T, u harness.User, args ...string) *live {
+	t.Helper()
+	l := &live{user: u, state: harness.State(t, u), talk: begin(t, u, guest, append([]string{"run"}, args...)...)}
 	// The program may run before the runner's call that waits for its end has
 	// its connection to the sentry. Then all stands still.
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -87,20 +106,13 @@ func (l *live) waits() bool {
 	return sockets(l.runner) == 2 && sockets(l.sentry) == want && sockets(l.stubs[len(l.stubs)-1]) == want
 }
 
-func (l *live) expect(t *testing.T, word string, errs *bytes.Buffer) {
-	t.Helper()
-	if !l.lines.Scan() || l.lines.Text() != word {
-		t.Fatalf("the guest said %q, want %q: %v %s", l.lines.Text(), word, l.lines.Err(), errs)
-	}
-}
-
 // more starts four more guest processes and reads all again.
 func (l *live) more(t *testing.T) {
 	t.Helper()
 	if _, err := io.WriteString(l.stdin, "more\n"); err != nil {
 		t.Fatal(err)
 	}
-	l.expect(t, "more", &bytes.Buffer{})
+	l.expect(t, "more")
 	l.read(t)
 }
 

@@ -39,7 +39,12 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if c.starter, err = newStarter(); err != nil {
 		return nil, refused(err)
 	}
-	if err := jail.Build(conf); err != nil {
+	err = jail.Build(conf)
+	for _, m := range conf.Binds {
+		m.Tree.Close() // attached by now
+	}
+	conf.Root.Close()
+	if err != nil {
 		return nil, refused(err)
 	}
 	fresh, err := c.space()
