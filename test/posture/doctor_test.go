@@ -126,6 +126,29 @@ func TestDoctorOnThisHost(t *testing.T) {
 	})
 }
 
+func TestEveryStepIsExplained(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(harness.ModuleRoot(), "docs/doctor.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range harness.Users() {
+		d := parse(t, harness.Run(t, u, "doctor", "-o", "json"))
+		for _, tier := range built() {
+			for _, s := range d.of(t, tier).Steps {
+				name := s.Name
+				if strings.HasPrefix(name, "control group: ") {
+					name = "control group: ..."
+				} else if slices.Contains(allNamespaces[:len(allNamespaces)-1], name) {
+					name, _, _ = strings.Cut(name, " ") // `mount`, `pid`, ... `network namespace`
+				}
+				if !strings.Contains(string(text), "`"+name+"`") {
+					t.Errorf("tier %s: docs/doctor.md does not explain step %q", tier, name)
+				}
+			}
+		}
+	}
+}
+
 func TestDoctorNamesAStateFolderThatCannotBeUsed(t *testing.T) {
 	open := harness.Dir(t, harness.Ordinary)
 	if err := os.Chmod(open, 0o777); err != nil {
