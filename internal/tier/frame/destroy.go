@@ -10,6 +10,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
 )
 
@@ -28,16 +29,15 @@ func (b *Box) Destroy(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", b.Spec.ID))
 		}
 	}
-	if b.Group != nil {
-		errs = append(errs, b.Group.Kill(ctx), b.Group.Remove(ctx))
-	}
 	if b.Conn != nil {
 		b.Conn.Close()
 	}
-	if b.Store != nil {
-		b.Store.Close()
-	}
-	errs = append(errs, janitor.RemoveRunDir(ctx, b.Dir))
+	errs = append(errs, Together(func() error {
+		if b.Store != nil {
+			b.Store.Close()
+		}
+		return janitor.RemoveRunDir(ctx, b.Dir)
+	}, func() error { return removeGroup(ctx, b.Group) }))
 	if b.lock != nil {
 		b.lock.Close()
 	}
@@ -48,6 +48,20 @@ func (b *Box) Destroy(ctx context.Context) error {
 		b.guard.dismiss()
 	}
 	return nil
+}
+
+// removeGroup removes a group, which is empty as a rule: what is in it ended
+// with the box's PID namespace. If it is not, all in it is killed.
+func removeGroup(ctx context.Context, g *cgroup.Group) error {
+	if g == nil {
+		return nil
+	}
+	once, cancel := context.WithCancel(ctx)
+	cancel() // it is not to wait
+	if g.Remove(once) == nil {
+		return nil
+	}
+	return errors.Join(g.Kill(ctx), g.Remove(ctx))
 }
 
 // sweepAge keeps Sweep from a box that is just being made and not locked yet.

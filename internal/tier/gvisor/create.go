@@ -43,40 +43,50 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 		}
 	}()
-	img, name, err := t.cfg.Images.Open(ctx, spec)
+	l := spec.Limits
+	var set setup
+	var passed []*os.File
+	defer func() { frame.CloseAll(passed) }()
+	var limited bool
+	bounded := make(chan struct{})
+	// The runner starts, and waits for its first message, while that is
+	// prepared.
+	err = frame.Together(func() error {
+		img, name, err := t.cfg.Images.Open(ctx, spec)
+		if err != nil {
+			return err
+		}
+		defer img.Close()
+		b.Image, b.path = name, img.Path
+		if b.Store, err = host.OpenUnlinked(t.StoreDir()); err != nil {
+			return err
+		}
+		<-bounded
+		set, passed, err = t.setupOf(spec, img, b)
+		return err
+	}, func() error {
+		err := t.Begin(&b.Box, spec, adapter{b})
+		if err == nil {
+			limited, err = b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes*pidsPerTask+pidsOverhead, maxPids)})
+		}
+		close(bounded)
+		if err != nil {
+			return err
+		}
+		return b.Spawn(host.Spawn{Args: []string{argvRunner}})
+	})
 	if err != nil {
-		return nil, err
-	}
-	defer img.Close()
-	b.Image, b.path = name, img.Path
-	if err := t.Begin(&b.Box, spec, adapter{b}); err != nil {
-		return nil, err
-	}
-	if b.Store, err = host.OpenUnlinked(t.StoreDir()); err != nil {
 		return nil, err
 	}
 	b.Weaker = t.weakStore()
-	l := spec.Limits
-	limited, err := b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes*pidsPerTask+pidsOverhead, maxPids)})
-	if err != nil {
-		return nil, err
-	}
 	if !limited {
 		b.Weaker = append(b.Weaker, weakMemory, weakCPU)
-	}
-	set, passed, err := t.setupOf(spec, img, b)
-	defer frame.CloseAll(passed)
-	if err != nil {
-		return nil, err
 	}
 	if config.CgoEnabled && len(set.Mounts) > 0 {
 		b.Weaker = append(b.Weaker, weakCgo)
 	}
 	if slices.ContainsFunc(spec.Mounts, func(m box.Mount) bool { return !m.ReadOnly }) {
 		b.Weaker = append(b.Weaker, weakMount)
-	}
-	if err := b.Spawn(host.Spawn{Args: []string{argvRunner}}); err != nil {
-		return nil, err
 	}
 	var r ready
 	if err := b.Setup(ctx, set, &r, passed...); err != nil {

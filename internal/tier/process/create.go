@@ -62,22 +62,35 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 		}
 	}()
-	img, name, err := t.cfg.Images.Open(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	defer img.Close()
-	b.Image, b.path = name, img.Path
-	if err := t.Begin(&b.Box, spec, adapter{b}); err != nil {
-		return nil, err
-	}
 	l := spec.Limits
-	limited, err := b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes+startTasks, maxPids)})
-	if err != nil {
-		return nil, err
-	}
-	set, passed, err := t.setupOf(ctx, spec, img, b)
-	defer frame.CloseAll(passed)
+	var set cell.Setup
+	var passed []*os.File
+	defer func() { frame.CloseAll(passed) }()
+	var limited bool
+	bounded := make(chan struct{})
+	// The first process starts, and waits for its first message, while that is
+	// prepared.
+	err = frame.Together(func() error {
+		img, name, err := t.cfg.Images.Open(ctx, spec)
+		if err != nil {
+			return err
+		}
+		defer img.Close()
+		b.Image, b.path = name, img.Path
+		<-bounded
+		set, passed, err = t.setupOf(ctx, spec, img, b)
+		return err
+	}, func() error {
+		err := t.Begin(&b.Box, spec, adapter{b})
+		if err == nil {
+			limited, err = b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes+startTasks, maxPids)})
+		}
+		close(bounded)
+		if err != nil {
+			return err
+		}
+		return b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +102,6 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	if slices.ContainsFunc(spec.Mounts, func(m box.Mount) bool { return !m.ReadOnly }) {
 		b.Weaker = append(b.Weaker, weakMount)
-	}
-	if err := b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()}); err != nil {
-		return nil, err
 	}
 	var ready cell.Ready
 	if err := b.Setup(ctx, set, &ready, passed...); err != nil {
@@ -127,12 +137,17 @@ func (b *pbox) allow(more int64) error {
 // Destroy implements box.Box.
 func (b *pbox) Destroy(ctx context.Context) error {
 	b.dog.stop()
-	err := b.Box.Destroy(ctx)
+	err := frame.Together(func() error { return b.Box.Destroy(ctx) }, func() error {
+		if b.fs != nil {
+			_ = blockfs.Discard(b.fs) // nobody will read what was not written yet
+			b.fs.Close()
+		}
+		return nil
+	})
 	b.dog.wait() // what it asks the cell ends with the cell
-	if b.fs != nil {
-		_ = blockfs.Discard(b.fs) // nobody will read what was not written yet
+	if b.tree != nil {
+		b.tree.Close()
 	}
-	frame.CloseAll([]*os.File{b.fs, b.tree})
 	return err
 }
 
