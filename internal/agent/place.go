@@ -42,7 +42,10 @@ func placeDir(p string, h *tar.Header) error {
 	if p == "/" {
 		return nil
 	}
-	if err := os.Mkdir(p, fs.FileMode(h.Mode)); err != nil && !os.IsExist(err) {
+	switch err := os.Mkdir(p, fs.FileMode(h.Mode)); {
+	case os.IsExist(err):
+		return nil // the image's, which may be read-only, or a writable place
+	case err != nil:
 		return fmt.Errorf("cannot place folder: %w", err)
 	}
 	if err := syscall.Lchown(p, h.Uid, h.Gid); err != nil {
