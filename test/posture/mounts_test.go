@@ -59,7 +59,7 @@ func (b *cellBox) checkMounts(t *testing.T) {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		want = append(want, "/dev/"+name+" "+onHost("/dev/"+name)+" ro,nosuid,noexec "+name)
 	}
-	want = append(want, "/dev/pts devpts rw,nosuid,noexec,relatime", "/dev/shm tmpfs rw,nosuid,noexec,relatime")
+	want = append(want, "/dev/pts devpts rw,nosuid,noexec,relatime", "/dev/shm tmpfs rw,nosuid,nodev,relatime")
 
 	var got []string
 	for _, m := range b.cell.Mounts {
