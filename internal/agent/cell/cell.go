@@ -19,6 +19,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/confine"
@@ -89,6 +91,7 @@ func Main() int {
 	}
 	runtime.GOMAXPROCS(2)         // for the number of threads; see spare
 	os.NewFile(4, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
+	unix.Umask(0o022)             // not the caller's, for what is made here and for every program
 	catchIgnored()
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)

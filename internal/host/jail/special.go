@@ -14,12 +14,17 @@ import (
 // /dev/null. What a kernel does not have is passed over.
 func hidden() []string {
 	return []string{
-		"acpi", "asound", "bus", "config.gz", "driver", "dma", "execdomains", "fb", "fs", "interrupts", "iomem", "ioports", "irq",
-		"kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
-		"mdstat", "misc", "modules", "mtrr", "pagetypeinfo", "partitions", "pressure", "sched_debug", "schedstat", "scsi",
+		"acpi", "asound", "bootconfig", "buddyinfo", "bus", "cmdline", "config.gz", "consoles", "crypto", "diskstats", "driver", "dma", "dynamic_debug", "execdomains", "fb", "fs", "interrupts", "iomem", "ioports", "irq",
+		"kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "kpti", "latency_stats",
+		"locks", "mdstat", "misc", "modules", "mtrr", "pagetypeinfo", "partitions", "pressure", "sched_debug", "schedstat", "scsi",
 		"slabinfo", "softirqs", "swaps", "sysrq-trigger", "sysvipc", "timer_list", "timer_stats", "tty", "vmallocinfo", "vmstat", "zoneinfo",
 	}
 }
+
+// deviceAttrs are those of a device file that is the host's own. A device on a
+// read-only mount can be written to all the same; what cannot be changed are
+// its times, which every box and the host see.
+const deviceAttrs = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 
 // mountProc mounts the box's own /proc, read-only as a whole, /proc/sys
 // included, and covers what is hidden.
@@ -50,7 +55,7 @@ func (b *builder) cover(path string) error {
 		return fmt.Errorf("cannot look at %s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return b.bind("/dev/null", path, 0)
+		return b.bind("/dev/null", path, deviceAttrs)
 	}
 	empty, err := newMount("tmpfs", map[string]string{"size": "4k", "nr_inodes": "1", "mode": "0555"}, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
@@ -81,7 +86,7 @@ func (b *builder) mountDev() error {
 			return err
 		}
 		f.Close()
-		if err := b.bind("/dev/"+name, "/dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC); err != nil {
+		if err := b.bind("/dev/"+name, "/dev/"+name, deviceAttrs); err != nil {
 			return err
 		}
 	}
