@@ -1,0 +1,9 @@
+//go:build hostilelong
+
+package hostile
+
+const (
+	long     = true
+	rounds   = 20
+	together = 4
+)
