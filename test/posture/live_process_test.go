@@ -51,7 +51,7 @@ func (b *cellBox) settle(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		b.read(t)
 		shells := slices.IndexFunc(b.programs[1:], func(p *posture.Process) bool { return p.Args[0] == "sh" })
-		if len(b.cell.Files) == len(cellFiles()) && shells < 0 || time.Now().After(deadline) {
+		if (b.cell.Hidden || len(b.cell.Files) == len(cellFiles())) && shells < 0 || time.Now().After(deadline) {
 			return
 		}
 	}

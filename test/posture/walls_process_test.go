@@ -174,7 +174,9 @@ func (b *cellBox) checkFiles(t *testing.T) {
 		got = append(got, f.String())
 	}
 	slices.Sort(got)
-	if want := cellFiles(); !slices.Equal(got, want) {
+	if want := cellFiles(); b.cell.Hidden {
+		t.Log("not compared: the cell's descriptors, which it shows to root alone")
+	} else if !slices.Equal(got, want) {
 		t.Errorf("the cell's descriptors are %q, want %q", got, want)
 	}
 	for i, p := range b.programs {
