@@ -33,6 +33,13 @@ const (
 	ArgvExec = "sunaba-exec"
 )
 
+// Descriptors that a cell is executed with, beside its link at 3: its own
+// program, and the one that was executed before it and closes itself, if any.
+const (
+	SelfFD  = 4
+	FirstFD = 5
+)
+
 // Setup is the body of the first request. Its files, in order: root, store if
 // HasStore, one per bind, the seed archive if HasSeeds.
 type Setup struct {
@@ -89,9 +96,9 @@ func Main() int {
 	if err != nil {
 		return 1
 	}
-	runtime.GOMAXPROCS(2)         // for the number of threads; see spare
-	os.NewFile(4, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
-	unix.Umask(0o022)             // not the caller's, for what is made here and for every program
+	runtime.GOMAXPROCS(2)              // for the number of threads; see spare
+	os.NewFile(SelfFD, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
+	unix.Umask(0o022)                  // not the caller's, for what is made here and for every program
 	catchIgnored()
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)

@@ -22,8 +22,15 @@ const securebits = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 // them the bounding set and the secure bits, which need CAP_SETPCAP. It is for
 // a process that lives on, such as the first of a box; its children have
 // nothing left to give up. In a program without cgo only.
+//
+// What the calling thread's bounding set lacks is taken to have been dropped
+// before there were other threads, as a program does that executes this one:
+// each capability costs a stop of the whole runtime otherwise.
 func DropRights() error {
 	for c := range knownCaps() {
+		if held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0); err == nil && held == 0 {
+			continue
+		}
 		if _, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0); e != 0 {
 			return fmt.Errorf("cannot drop capability %d from the bounding set: %w", c, e)
 		}

@@ -89,7 +89,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		if err != nil {
 			return err
 		}
-		return b.Spawn(host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()})
+		return b.Spawn(t.cell())
 	})
 	if err != nil {
 		return nil, err
@@ -123,6 +123,15 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		return nil, err
 	}
 	return b, nil
+}
+
+// cell describes the box's first process.
+func (t *Tier) cell() host.Spawn {
+	s := host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()}
+	if t.first != nil {
+		s.Files, s.Exe = []*os.File{t.agent}, t.first
+	}
+	return s
 }
 
 // allow makes the group take exactly as many tasks as the limit says, and some

@@ -12,8 +12,10 @@
 package process
 
 import (
+	"bytes"
 	"io"
 	"os"
+	"runtime"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
@@ -42,6 +44,7 @@ type Tier struct {
 	*frame.Site
 	cfg   Config
 	agent *os.File // sealed
+	first *os.File // sealed, executes the agent; nil if the agent is executed at once
 }
 
 // New prepares the tier. It starts no process.
@@ -58,11 +61,22 @@ func New(cfg Config) (*Tier, error) {
 		}
 	}
 	t.Site.Program = t.agent
+	if first := firstStep(runtime.GOARCH); first != nil {
+		var err error
+		if t.first, err = host.Sealed("sunaba-first", io.NewSectionReader(bytes.NewReader(first), 0, int64(len(first)))); err != nil {
+			return nil, err
+		}
+	}
 	return t, nil
 }
 
 // Close gives up what New took. Boxes live on.
-func (t *Tier) Close() error { return t.agent.Close() }
+func (t *Tier) Close() error {
+	if t.first != nil {
+		t.first.Close()
+	}
+	return t.agent.Close()
+}
 
 // Name implements box.Tier.
 func (t *Tier) Name() box.TierName { return box.TierProcess }

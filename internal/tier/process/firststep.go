@@ -1,0 +1,67 @@
+package process
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+)
+
+// firstStep returns what a box's first process executes before it becomes the
+// cell, as a static program of two hundred bytes, or nil for an architecture
+// that it was not written for. It empties the capability bounding set while the
+// process has one thread. Linux takes capabilities from that set one at a time,
+// and the Go runtime would have to stop all of its threads for each of the 41:
+// that took longer than everything else the cell does. The cell checks the set,
+// and empties it if this did not.
+func firstStep(arch string) []byte {
+	if arch != "amd64" {
+		return nil
+	}
+	code := []byte{
+		0x31, 0xdb, // xor ebx, ebx
+		0xb8, 157, 0, 0, 0, // loop: mov eax, SYS_prctl
+		0xbf, 24, 0, 0, 0, // mov edi, PR_CAPBSET_DROP
+		0x89, 0xde, // mov esi, ebx
+		0x31, 0xd2, // xor edx, edx
+		0x45, 0x31, 0xd2, // xor r10d, r10d
+		0x45, 0x31, 0xc0, // xor r8d, r8d
+		0x0f, 0x05, // syscall; a number that the kernel does not know is EINVAL
+		0xff, 0xc3, // inc ebx
+		0x83, 0xfb, 64, // cmp ebx, 64
+		0x72, 0xe3, // jb loop
+		0xb8, 3, 0, 0, 0, // mov eax, SYS_close
+		0xbf, cell.FirstFD, 0, 0, 0, // mov edi, FirstFD: this very program
+		0x0f, 0x05, // syscall
+		0xb8, 59, 0, 0, 0, // mov eax, SYS_execve
+		0x48, 0x8d, 0x3d, 21, 0, 0, 0, // lea rdi, [rip+21] (path)
+		0x48, 0x8d, 0x74, 0x24, 0x08, // lea rsi, [rsp+8]: argv, as it is
+		0x31, 0xd2, // xor edx, edx: no environment
+		0x0f, 0x05, // syscall
+		0xb8, 60, 0, 0, 0, // mov eax, SYS_exit
+		0xbf, 127, 0, 0, 0, // mov edi, 127
+		0x0f, 0x05, // syscall
+	}
+	code = append(code, fmt.Sprintf("/proc/self/fd/%d\x00", cell.SelfFD)...)
+	const base, headers = 0x400000, 64 + 56
+	const elfMachineAMD64 = 62
+	size := uint64(headers + len(code))
+	le := binary.LittleEndian
+	out := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	out = le.AppendUint16(out, 2) // ET_EXEC
+	out = le.AppendUint16(out, elfMachineAMD64)
+	out = le.AppendUint32(out, 1)
+	out = le.AppendUint64(out, base+headers) // entry
+	out = le.AppendUint64(out, 64)           // program headers
+	out = le.AppendUint64(out, 0)
+	out = le.AppendUint32(out, 0)
+	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
+		out = le.AppendUint16(out, v)
+	}
+	out = le.AppendUint32(out, 1) // PT_LOAD
+	out = le.AppendUint32(out, 5) // R+X
+	for _, v := range []uint64{0, base, base, size, size, 0x1000} {
+		out = le.AppendUint64(out, v)
+	}
+	return append(out, code...)
+}
