@@ -34,6 +34,11 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 		return box.Result{}, err
 	}
 	defer pipes.close()
+	if b.site.Root() {
+		if err := pipes.give(b.site.HostUser(b.Spec.ID)); err != nil {
+			return box.Result{}, err
+		}
+	}
 	if ctx.Err() != nil {
 		return r.finish(r.stopped(stopOf(ctx)), started), nil
 	}

@@ -80,6 +80,20 @@ func openStreams(cmd box.Command, st box.Streams) (*streams, error) {
 	return s, nil
 }
 
+// give makes the program's ends the box's user's, who may then open them again
+// by a name such as /dev/stderr.
+func (s *streams) give(uid, gid int) error {
+	for i, f := range s.guest {
+		if i == 0 && s.master == nil && s.in == nil {
+			continue // the host's /dev/null, open to all
+		}
+		if err := f.Chown(uid, gid); err != nil {
+			return fmt.Errorf("cannot give streams to the box's user: %w", err)
+		}
+	}
+	return nil
+}
+
 // pumpInput moves the caller's input until it ends, or until the program does.
 // A caller's reader that blocks is left to itself: what it returns later is
 // lost, as is what the program has not read.
