@@ -17,7 +17,7 @@ import (
 const waits = `python3 -c 'import time; print("rea" + "dy", flush=True); [time.sleep(.05) for _ in iter(int, 1)]'`
 
 func TestAShellIsAtHome(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := sit(t, u, nil, "run", "--", "bash")
 		p.sees("$ ")
@@ -54,7 +54,7 @@ func TestAShellIsAtHome(t *testing.T) {
 }
 
 func TestAShellEndsWithItsInput(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := sit(t, u, nil, "run", "-t", "--", "bash", "--norc")
 		p.sees("$ ")
@@ -64,7 +64,7 @@ func TestAShellEndsWithItsInput(t *testing.T) {
 }
 
 func TestTheSizeFollowsTheTerminal(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := sit(t, u, nil, "run", "--", "bash")
 		p.sees("$ ")
@@ -100,7 +100,7 @@ func TestALineIsEditedByTheTerminal(t *testing.T) {
 }
 
 func TestASecondInterruptEndsTheBox(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := sit(t, u, nil, "run", "--timeout", "600", "-t", "--", "python3", "-c", `import signal, time
 signal.signal(signal.SIGINT, lambda *_: print("inter" + "rupted", flush=True))
@@ -117,7 +117,7 @@ while True: signal.pause()`)
 }
 
 func TestTheTerminalIsRestoredWhateverHappens(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		for name, c := range map[string]struct {
 			code int
 			end  func(p *typist)
@@ -164,7 +164,7 @@ func TestASessionShowsWhatItMayNotDo(t *testing.T) {
 }
 
 func TestATerminalWithoutATypist(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		r := harness.RunIn(t, u, "/", "tty -s || echo none; stty size; echo $((40+2))\nexit 3\n", "run", "-t", "--", "bash")
 		if r.Code != 3 || !strings.Contains(r.Stdout, "24 80\r\n42\r\n") {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestSignalsCancelTheRun(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 			p := start(t, u, "run", "--", "sh", "-c", "trap '' INT TERM HUP; echo ready; sleep 500; sleep 500")
@@ -40,7 +40,7 @@ func awaitFile(t *testing.T, path string) {
 }
 
 func TestACanceledRunHasAReport(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		dir := harness.Dir(t, u)
 		p := start(t, u, "run", "-o", "json", "--mount", dir+":/m:rw", "--", "sh", "-c", "echo 1; : > /m/ready; sleep 500")
@@ -58,7 +58,7 @@ func TestACanceledRunHasAReport(t *testing.T) {
 }
 
 func TestABoxThatDiesIsLost(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := start(t, u, "run", "--", "sh", "-c", "echo ready; sleep 500")
 		p.line()
@@ -90,7 +90,7 @@ func kill(t *testing.T, pid int) {
 }
 
 func TestKillingSunabaEndsTheBox(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t) // does the rest of this test
 		dir := harness.Dir(t, u)
 		p := start(t, u, "run", "--mount", dir+":/m:rw", "--", "sh", "-c", "echo ready; sleep 500")

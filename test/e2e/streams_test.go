@@ -15,7 +15,7 @@ import (
 )
 
 func TestOutputAndInputAreLive(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := start(t, u, "run", "--", "sh", "-c", "echo first; read x; echo got $x; read x || echo end")
 		// Each step comes only after the one before was seen.
@@ -34,7 +34,7 @@ func TestOutputAndInputAreLive(t *testing.T) {
 }
 
 func TestStandardErrorIsLive(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -67,7 +67,7 @@ func TestStandardErrorIsLive(t *testing.T) {
 }
 
 func TestBytesPassUnchanged(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		want := make([]byte, 10<<20)
 		rand.NewChaCha8([32]byte{}).Read(want)
@@ -84,7 +84,7 @@ func TestBytesPassUnchanged(t *testing.T) {
 }
 
 func TestInputMayBeMissing(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		for name, redirect := range map[string]string{"null": "</dev/null", "closed": "<&-", "file": "</etc/hostname"} {
 			cmd := shell(t, u, `exec "$0" run -- wc -l `+redirect)
@@ -106,13 +106,14 @@ func shell(t *testing.T, u harness.User, line string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	like := harness.Command(ctx, t, u)
+	line = strings.Replace(line, `"$0" run `, `"$0" run `+strings.Join(u.Flags(), " ")+" ", 1)
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line, harness.Binary(t))
 	cmd.Env, cmd.SysProcAttr, cmd.Dir = like.Env, like.SysProcAttr, "/"
 	return cmd
 }
 
 func TestInputThatNobodyReadsHoldsNothingUp(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := start(t, u, "run", "--", "sh", "-c", "exec <&-; echo closed")
 		// The input stays open and full until after the end.
@@ -124,7 +125,7 @@ func TestInputThatNobodyReadsHoldsNothingUp(t *testing.T) {
 }
 
 func TestABackgroundChildHoldsNothingUp(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := start(t, u, "run", "--timeout", "600", "--", "sh", "-c", "sleep 500 & echo started")
 		if got := p.exits(0); got != "started\n" {
@@ -134,7 +135,7 @@ func TestABackgroundChildHoldsNothingUp(t *testing.T) {
 }
 
 func TestARunWhoseReaderLeavesEnds(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		p := start(t, u, "run", "--timeout", "600", "--", "sh", "-c", "echo first; while :; do echo more; sleep 0.01; done")
 		p.line()
@@ -150,7 +151,7 @@ func TestARunWhoseReaderLeavesEnds(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWrittenIsNoSuccess(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		for _, c := range []struct {
 			flags, says string

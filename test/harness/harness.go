@@ -186,6 +186,7 @@ var states sync.Map // User -> folder
 // process. It is on disk.
 func State(t testing.TB, u User) string {
 	t.Helper()
+	u = u.account()
 	if d, ok := states.Load(u); ok {
 		return d.(string)
 	}
@@ -218,7 +219,7 @@ func Dir(t testing.TB, u User) string {
 // Give makes u the owner of a path and makes sure that it can be reached.
 func Give(t testing.TB, u User, path string) {
 	t.Helper()
-	if os.Geteuid() == 0 && u == Ordinary {
+	if os.Geteuid() == 0 && u.account() == Ordinary {
 		if err := os.Lchown(path, OrdinaryID, OrdinaryID); err != nil {
 			t.Fatal(err)
 		}
@@ -251,9 +252,9 @@ func (r Result) JSON(t testing.TB) box.Report {
 // shared state folder. The caller may change it before starting.
 func Command(ctx context.Context, t testing.TB, u User, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, Binary(t), args...)
+	cmd := exec.CommandContext(ctx, Binary(t), u.flagged(args)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "SUNABA_STATE=" + State(t, u)}
-	if os.Geteuid() == 0 && u == Ordinary {
+	if os.Geteuid() == 0 && u.account() == Ordinary {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: OrdinaryID, Gid: OrdinaryID}}
 	}
 	return cmd
