@@ -76,6 +76,7 @@ func Build(c Config) error {
 type builder struct {
 	c           Config
 	root, store string
+	empty       string // where in the new root the empty folder is mounted; "" before the first
 }
 
 // at opens a place in the new root without following a link anywhere: an image

@@ -57,6 +57,10 @@ func (b *builder) cover(path string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return b.bind("/dev/null", path, deviceAttrs)
 	}
+	if b.empty != "" { // a file system each would cost more than all else here
+		return b.bind(filepath.Join(b.root, b.empty), path, 0)
+	}
+	b.empty = path
 	empty, err := newMount("tmpfs", map[string]string{"size": "4k", "nr_inodes": "1", "mode": "0555"}, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return err
