@@ -29,6 +29,16 @@ type live struct {
 // start starts `sunaba run` with more arguments.
 func start(t *testing.T, p place, args ...string) *live {
 	t.Helper()
+	l := prepare(t, p, args...)
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// prepare is start up to the start.
+func prepare(t *testing.T, p place, args ...string) *live {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	l := &live{cmd: harness.Command(ctx, t, p.user, p.run(args...)...)}
@@ -42,9 +52,6 @@ func start(t *testing.T, p place, args ...string) *live {
 		t.Fatal(err)
 	}
 	l.out = bufio.NewReader(l.pipe)
-	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	return l
 }
 
@@ -74,12 +81,19 @@ func (l *live) signal(t *testing.T, s os.Signal) {
 // code, or with -1 if a signal ended it.
 func (l *live) wait(t *testing.T, code int) string {
 	t.Helper()
-	rest, _ := io.ReadAll(l.out)
-	_ = l.cmd.Wait()
-	if got := l.cmd.ProcessState.ExitCode(); got != code {
+	got, rest := l.ends(t)
+	if got != code {
 		t.Errorf("the front ended with %d, want %d; stderr: %s", got, code, l.errs.String())
 	}
-	return string(rest)
+	return rest
+}
+
+// ends is wait for an end that the caller judges.
+func (l *live) ends(t *testing.T) (code int, rest string) {
+	t.Helper()
+	b, _ := io.ReadAll(l.out)
+	_ = l.cmd.Wait()
+	return l.cmd.ProcessState.ExitCode(), string(b)
 }
 
 // over waits for the front's end without reading what it writes.

@@ -43,7 +43,7 @@ func NewStore(dir string, bytes, inodes int64, uid, gid int) (mnt *os.File, weak
 		mnt.Close()
 		return nil, nil, err
 	}
-	return mnt, weak, nil
+	return mnt, append(weak, blind(mnt)...), nil
 }
 
 const (

@@ -29,6 +29,31 @@ func store(t *testing.T, dir string, bytes, files int64) *os.File {
 	return mnt
 }
 
+func TestAStoreThatIsFullIsNotDamaged(t *testing.T) {
+	mnt := store(t, t.TempDir(), testBytes, testFiles)
+	f, err := os.Create(at(mnt, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); err == nil; {
+		_, err = f.Write(block)
+	}
+	if err := f.Sync(); err != nil {
+		t.Error(err)
+	}
+	if err := Damage(mnt); err != nil { // the count is there, and 0
+		t.Error(err)
+	}
+	// Whoever goes on after Discard is told.
+	if err := Discard(mnt); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Create(at(mnt, "another")); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a discarded store gives %v", err)
+	}
+}
+
 func TestAStoreHoldsItsBytesAndNoMore(t *testing.T) {
 	dir := t.TempDir()
 	mnt := store(t, dir, testBytes, testFiles)

@@ -11,6 +11,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
 )
 
 // adapter implements frame.Adapter.
@@ -60,6 +61,28 @@ func (a adapter) Touched() []box.LimitHit {
 	return append(hits, a.b.dog.look()...)
 }
 
+// Run implements box.Box. A run whose store lost something has no result: the
+// program believes to have written what is not there.
+func (b *pbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Result, error) {
+	res, err := b.Box.Run(ctx, cmd, st)
+	if err == nil {
+		err = b.damage()
+	}
+	return res, err
+}
+
+// damage is an error if the store of a box is known to have lost something.
+func (b *pbox) damage() error {
+	if b.fs == nil {
+		return nil // a tmpfs has its pages or refuses them
+	}
+	err := blockfs.Damage(b.fs)
+	if be, ok := errors.AsType[*box.Error](err); ok {
+		return be
+	}
+	return nil // this host cannot tell, which Weak says
+}
+
 // Collect implements box.Collector. The agent is one more program of the box,
 // which has room for it when the others have ended.
 func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) (err error) {
@@ -73,5 +96,5 @@ func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) (err error
 	if err := b.Agent(ctx, wire.Exec{File: cell.ArgvAgent}, nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
 		return fmt.Errorf("cannot read files of the box: %w", err)
 	}
-	return nil
+	return b.damage()
 }

@@ -103,6 +103,10 @@ func (w *watchdog) run() {
 			continue
 		case <-t.C:
 		}
+		if w.b.damage() != nil {
+			w.b.Child.Kill() // Run says why
+			return
+		}
 		begun := time.Now()
 		for _, hit := range w.look() {
 			w.tell(hit)
