@@ -97,9 +97,9 @@ func (t *tree) addEtc(root string, withUsr bool) error {
 }
 
 func (t *tree) addEtcPath(root, name string, mode fs.FileMode, kind etcKind, depth int) error {
-	t.look(root + name)
 	switch {
 	case mode.IsDir():
+		t.look(root + name) // its links are looked at with it
 		names, err := os.ReadDir(root + name)
 		if err != nil || depth == 0 {
 			return nil // not for everybody, or not what the line is meant for
@@ -119,6 +119,7 @@ func (t *tree) addEtcPath(root, name string, mode fs.FileMode, kind etcKind, dep
 			return t.link(name, to)
 		}
 	case kind != etcLinks:
+		t.look(root + name)
 		if b, ok := publicFile(root + name); ok {
 			return t.file(name, 0o644, b)
 		}

@@ -17,7 +17,9 @@ type tree struct {
 	looked  []string // paths of the host that decided the entries; see again.go
 }
 
-// look notes that what lies at a path of the host, if anything, decides the tree.
+// look notes that what lies at a path of the host, if anything, decides the
+// tree. For a folder that includes the names in it and what links in it say,
+// since neither changes without it.
 func (t *tree) look(p string) { t.looked = append(t.looked, p) }
 
 func newTree() *tree { return &tree{entries: map[string]erofs.Entry{}} }
