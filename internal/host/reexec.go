@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,11 +51,22 @@ func Memory(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
+// ErrNoExec is for hosts with the sysctl vm.memfd_noexec at 2.
+var ErrNoExec = errors.New("cannot make an executable file in memory")
+
 // Sealed returns an executable file in memory that nobody can change any more,
 // this process included (memfd_create(2), F_ADD_SEALS): what runs from it
-// cannot be overwritten through /proc (CVE-2019-5736).
+// cannot be overwritten through /proc (CVE-2019-5736). Where the host lets no
+// file in memory be executed, the error is [ErrNoExec].
 func Sealed(name string, content *io.SectionReader) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all could be executed
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if errors.Is(err, unix.EACCES) {
+		return nil, fmt.Errorf("%w: %w", ErrNoExec, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot make file in memory: %w", err)
 	}

@@ -100,12 +100,18 @@ func (p *Process) filtered() []string {
 // under a system-call filter. Its environment is its own.
 func (p *Process) Confined(outside *Process) []string {
 	bad := append(append(p.Unprivileged(), p.Shares(outside)...), p.shares(outside, "time")...)
+	return append(append(bad, p.Bounded()...), p.filtered()...)
+}
+
+// Bounded lists the threads whose bounding set is not empty.
+func (p *Process) Bounded() []string {
+	var bad []string
 	for _, t := range p.Threads {
 		if t.Bounding != 0 {
 			bad = append(bad, fmt.Sprintf("process %d (%s), thread %d: bounding set %#x", p.PID, p.Args[0], t.TID, t.Bounding))
 		}
 	}
-	return append(bad, p.filtered()...)
+	return bad
 }
 
 // Wall lists in which way a process that a program in a box talks to falls

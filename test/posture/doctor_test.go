@@ -210,6 +210,31 @@ func TestProgramThatABoxMayNotExecuteIsNamed(t *testing.T) {
 	}
 }
 
+// vm.memfd_noexec is a setting of each PID namespace: 1 wants a program in memory
+// to be asked for, 2 forbids it.
+func TestProgramsInMemoryAreAskedFor(t *testing.T) {
+	setting := "/proc/sys/vm/memfd_noexec"
+	if _, err := os.Stat(setting); err != nil {
+		t.Skip("needs Linux 6.3: ", err)
+	}
+	for _, u := range harness.Users() {
+		for value, code := range map[string]int{"1": 0, "2": 242} {
+			s := stage{PID: true, As: u, Ops: []op{{Do: "write", From: value, To: setting}}}
+			d := parse(t, on(t, s, "", "doctor", "-o", "json"))
+			for _, tier := range built() {
+				h := d.of(t, tier)
+				if h.Usable != (code == 0) || code != 0 && !strings.Contains(h.step("program in memory").Advice, "vm.memfd_noexec=1") {
+					t.Errorf("%s, %s, memfd_noexec=%s: usable %v, missing %q", u, tier, value, h.Usable, h.Missing)
+				}
+				r := on(t, s, "", runOn(tier, "--", "true")...)
+				if r.Code != code || code != 0 && !strings.Contains(r.Stderr, "vm.memfd_noexec=1") {
+					t.Errorf("%s, %s, memfd_noexec=%s: run ended with %d: %s", u, tier, value, r.Code, r.Stderr)
+				}
+			}
+		}
+	}
+}
+
 // gVisor panics over it before any main function.
 func TestProcWithoutItsSystemPartIsNamed(t *testing.T) {
 	s := stage{As: harness.Root, Ops: []op{{Do: "mount", From: "proc", To: "/proc", Data: "subset=pid"}}}

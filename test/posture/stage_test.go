@@ -45,6 +45,9 @@ type stage struct {
 	// User asks for a user namespace in which every id is itself, so that
 	// settings that each user namespace has of its own can be changed.
 	User bool
+	// PID asks for a PID namespace with a /proc of its own, for settings that
+	// each of those has.
+	PID  bool
 	Ops  []op
 	As   harness.User
 	Args []string // Args[0] is sunaba unless it is set
@@ -57,6 +60,9 @@ func stageMain(arg string) int {
 	err := json.Unmarshal([]byte(arg), &s)
 	if err == nil {
 		err = syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "")
+	}
+	if s.PID {
+		s.Ops = append([]op{{Do: "mount", From: "proc", To: "/proc"}}, s.Ops...)
 	}
 	for _, o := range s.Ops {
 		if err == nil {
@@ -163,6 +169,9 @@ func on(t *testing.T, s stage, state string, args ...string) harness.Result {
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "SUNABA_STATE=" + state}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if s.PID {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
+	}
 	if s.User {
 		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1<<32 - 1}}
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER

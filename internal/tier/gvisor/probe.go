@@ -39,9 +39,10 @@ func ProbeWithout(ctx context.Context, why error) box.Caps {
 	ctx, cancel := context.WithTimeout(ctx, probe.Timeout)
 	defer cancel()
 	p := (&Tier{Site: &frame.Site{}}).newProbe()
-	p.Add(probe.NoState(why))
+	p.Add(probe.NoTier(why))
+	broken := p.FirstMissing()
 	hostSteps(ctx, p, "/tmp")
-	p.Add(probe.Terminal(), probe.NotTried(probe.StepBox, probe.StepState))
+	p.Add(probe.Terminal(), probe.NotTried(probe.StepBox, broken))
 	return p.Caps()
 }
 

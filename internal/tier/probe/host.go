@@ -21,7 +21,7 @@ func (p *Probe) Program(ctx context.Context, what string) Step {
 	if _, err := s.Try(ctx, host.NamespaceNone); err != nil {
 		advice := "make the file of sunaba executable by everybody (chmod a+rx), on a file system that is not mounted noexec"
 		if s.Exe != nil {
-			advice = "let files in memory be executed: sysctl -w vm.memfd_noexec=0 (now " + trial.OrUnknown(trial.Sysctl("vm.memfd_noexec")) + ")"
+			advice = adviceNoExec()
 		}
 		return Needed(trial.Missing(StepProgram, fmt.Errorf("cannot execute %s as user %d: %w", what, uid, err), advice))
 	}

@@ -53,6 +53,18 @@ func State(dir string, weak []string) Step {
 // NoState is the step of a state folder that cannot be used.
 func NoState(why error) Step { return Needed(trial.Missing(StepState, why, AdviceState(why))) }
 
+// NoTier is the step that a tier was not made for.
+func NoTier(why error) Step {
+	if errors.Is(why, host.ErrNoExec) {
+		return Needed(trial.Missing("program in memory", why, adviceNoExec()))
+	}
+	return NoState(why)
+}
+
+func adviceNoExec() string {
+	return "let files in memory be executed by those who ask for it: sysctl -w vm.memfd_noexec=1 (now " + trial.OrUnknown(trial.Sysctl("vm.memfd_noexec")) + ")"
+}
+
 // AdviceState says what to do about the state folder.
 func AdviceState(err error) string {
 	switch {

@@ -122,6 +122,7 @@ func (b *pbox) survey() (v survey, err error) {
 		v.threads += len(p.Threads)
 		if i == 0 {
 			v.bad = append(v.bad, p.Unprivileged()...)
+			v.bad = append(v.bad, p.Bounded()...)
 			if p.Hidden { // it is closed to all but root
 				v.bad = append(v.bad, p.Shares(self)...)
 			} else {
