@@ -225,6 +225,10 @@ func refusedCases() []taken {
 		stage: refuse(syscall.SYS_KEYCTL, syscall.ENOSYS),
 		tiers: only(box.TierProcess, missing("CONFIG_KEYS", "session keyring", "session keyring")),
 	}, {
+		name:  "tracing",
+		stage: refuse(syscall.SYS_PTRACE, syscall.EPERM),
+		tiers: only(box.TierGvisor, missing("ptrace_scope", "process tracing", "process tracing")),
+	}, {
 		name:  "system-call filters",
 		stage: refuse(seccompCall, syscall.EPERM),
 		tiers: both(missing("CONFIG_SECCOMP_FILTER", "system-call filter", "system-call filter")),

@@ -75,7 +75,7 @@ func probeWithoutRights(dir string) []box.Step {
 	nested := outcome(2, nestedNamespace(dir), "made without any capability, with mount, pid, ipc, uts and network namespaces", func(err error) string {
 		return trial.AdviceNamespace(trial.StepUser, err, trial.Sysctl)
 	})
-	traced := outcome(3, parked.Run(nil, func(int) error { return nil }), "a child was stopped before its first instruction", func(error) string {
+	traced := outcome(3, parked.Traced(nil, func(int) error { return nil }), "a child was stopped before its first instruction", func(error) string {
 		return "let processes trace their children: sysctl -w kernel.yama.ptrace_scope=1 (now " + trial.OrUnknown(trial.Sysctl("kernel.yama.ptrace_scope")) + "); in a container, a system-call filter that allows ptrace"
 	})
 	// Last: it cannot be taken back.

@@ -21,6 +21,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs/parked"
 	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
@@ -95,6 +96,8 @@ func Dispatch(args []string) (int, bool) {
 		return cell.ExecMain(), true
 	case trial.Argv:
 		return trial.Main(args), true
+	case parked.Argv:
+		return parked.Main(), true
 	case janitor.Argv:
 		return janitor.Main(args), true
 	}
