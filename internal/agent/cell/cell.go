@@ -99,6 +99,7 @@ func Main() int {
 	runtime.GOMAXPROCS(2)              // for the number of threads; see spare
 	os.NewFile(SelfFD, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
 	unix.Umask(0o022)                  // not the caller's, for what is made here and for every program
+	_ = os.WriteFile("/proc/self/comm", []byte("init"), 0) // for ps: it was executed by a number
 	catchIgnored()
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)
