@@ -86,6 +86,10 @@ bench: build ## measure the tiers beside other sandboxes (root); tables to bin/b
 	@$(BUILD) -o bin/bench ./tools/bench
 	bin/bench -out bin/bench.md $(BENCHFLAGS)
 
+.PHONY: bench-neighbours
+bench-neighbours: agent ## a neighbour's p99 without and with four nuisances beside it, as JSON, a line each tier (root)
+	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Latency -v ./test/neighbours | grep '^{'
+
 .PHONY: generate
 generate: ## rewrite generated files (precompiled system-call filters)
 	go generate ./...
