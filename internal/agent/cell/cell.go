@@ -99,7 +99,10 @@ func Main() int {
 	runtime.GOMAXPROCS(2)              // for the number of threads; see spare
 	os.NewFile(SelfFD, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
 	unix.Umask(0o022)                  // not the caller's, for what is made here and for every program
-	_ = os.WriteFile("/proc/self/comm", []byte("init"), 0) // for ps: it was executed by a number
+	if f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0); err == nil { // for ps: it was executed by a number
+		_, _ = f.WriteString("init")
+		f.Close()
+	}
 	catchIgnored()
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)

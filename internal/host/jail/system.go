@@ -22,7 +22,11 @@ func (b *builder) name() error {
 // could: the ports are the box's own. It is a convenience: where the host's
 // /proc/sys is read-only, as in most containers, they stay closed.
 func openPorts() error {
-	err := os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0)
+	f, err := os.OpenFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("0")
+		err = errors.Join(err, f.Close())
+	}
 	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
 		return nil
 	}
@@ -41,9 +45,12 @@ func (b *builder) mountSys() error {
 	if err := b.attach(sys, "/sys"); err != nil {
 		return err
 	}
-	dir := filepath.Join(b.root, "sys/devices/system/cpu")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	dir := filepath.Join(b.root, "sys")
+	for _, part := range []string{"devices", "system", "cpu"} {
+		dir = filepath.Join(dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	for _, name := range []string{"online", "possible", "present"} {
 		text, err := os.ReadFile("/sys/devices/system/cpu/" + name)
@@ -53,7 +60,12 @@ func (b *builder) mountSys() error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o444); err != nil {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(text)
+		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}
