@@ -96,10 +96,11 @@ func Main() int {
 	if err != nil {
 		return 1
 	}
-	runtime.GOMAXPROCS(2)                                                     // for the number of threads; see spare
-	os.NewFile(SelfFD, "self").Close()                                        // what it was executed from; /proc/self/exe goes on to name it
-	unix.Umask(0o022)                                                         // not the caller's, for what is made here and for every program
-	if f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0); err == nil { // for ps: it was executed by a number
+	runtime.GOMAXPROCS(2)              // for the number of threads; see spare
+	os.NewFile(SelfFD, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
+	unix.Umask(0o022)                  // not the caller's, for what is made here and for every program
+	// A name for ps: it was executed by a number.
+	if f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0); err == nil {
 		_, _ = f.WriteString("init")
 		f.Close()
 	}
