@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -172,8 +173,9 @@ func (e *Engine) explain(ctx context.Context, t box.Tier, err error) error {
 		return err
 	}
 	caps := t.Probe(ctx)
-	if kind == box.Fault && len(caps.Missing) == 0 {
-		return err
+	news := slices.DeleteFunc(slices.Clone(caps.Missing), func(m string) bool { return strings.HasPrefix(m, "whole box: ") })
+	if kind == box.Fault && len(news) == 0 {
+		return err // a box fails for doctor, too, and it knows no reason either
 	}
 	be := box.Errorf(box.Unusable, "create box", "%w", err)
 	if len(caps.Missing) > 0 {

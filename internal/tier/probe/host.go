@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -18,6 +19,10 @@ func (p *Probe) Program(ctx context.Context, what string) Step {
 	uid := p.Child.HostUID
 	s := p.Child
 	s.Args = []string{trial.Argv, trial.Nothing}
+	if !mapped(uid) {
+		return Needed(trial.Missing(StepProgram, fmt.Errorf("cannot be user %d: root here is root of a user namespace that does not have user %d", uid, uid),
+			"run sunaba as an ordinary user of this container"))
+	}
 	if _, err := s.Try(ctx, host.NamespaceNone); err != nil {
 		advice := "make the file of sunaba executable by everybody (chmod a+rx), on a file system that is not mounted noexec"
 		if s.Exe != nil {
@@ -30,6 +35,22 @@ func (p *Probe) Program(ctx context.Context, what string) Step {
 			"build with make, or with CGO_ENABLED=0 go build ./cmd/sunaba"))
 	}
 	return Needed(trial.Works(StepProgram, fmt.Sprintf("executed as user %d", uid)))
+}
+
+// mapped reports whether a user exists in this process's user namespace; see
+// user_namespaces(7). If that cannot be read, trying will tell.
+func mapped(uid int) bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return true
+	}
+	for line := range strings.Lines(string(text)) {
+		var inside, outside, count int
+		if n, err := fmt.Sscan(line, &inside, &outside, &count); n == 3 && err == nil && uid >= inside && uid-inside < count {
+			return true
+		}
+	}
+	return false
 }
 
 // dynamic reports whether this program names a loader; see elf(5).
