@@ -27,10 +27,10 @@ func TestCPUQuotaIsSetAndHolds(t *testing.T) {
 		if len(weakFor(t, p)) > 0 {
 			t.Skip("no control group for this user: the quota is weak, which the other tests check")
 		}
-		l := start(t, p, "--cpu", "0.5", "--", "sh", "-c", `echo up; read x; while :; do :; done`)
+		l := start(t, p, "--cpu", "0.1", "--", "sh", "-c", `echo up; read x; while :; do :; done`)
 		l.up(t)
 		id := l.id(t)
-		if got := quota(t, id); got != "50000 of 100000" {
+		if got := quota(t, id); got != "10000 of 100000" {
 			t.Errorf("the quota in the group is %s", got)
 		}
 		m, err := cgroup.Detect(cgroup.Root, cgroup.MountInfo, cgroup.SelfCgroup)

@@ -100,7 +100,7 @@ except OSError:
 // when it has ended. Its files are read all the same.
 func TestForkBombIsOutlivedByTheBox(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
-		e := python(t, p, `
+		e := python(t, p, p.held(`
 import os
 def bomb():
     while True:
@@ -117,7 +117,8 @@ try:
         if os.fork() == 0:
             bomb()
 except BlockingIOError:
-    os._exit(0)`, "--max-processes", "64")
+    HOLD
+    os._exit(0)`), "--max-processes", "64")
 		e.exited(t, p.hit("max_processes"))
 		if string(e.Output) == "" || e.OutputError != "" {
 			t.Errorf("files were not read from a box full of processes: %q, %s", e.Output, e.OutputError)
