@@ -90,7 +90,8 @@ func outcomes(t *testing.T, dir string) map[string]outcome {
 
 // difference is a row of the table in docs/compat.md.
 type difference struct {
-	pattern string // as in path.Match
+	pattern string   // as in path.Match
+	where   []string // see place.has
 	used    bool
 }
 
@@ -106,11 +107,11 @@ func differences(t *testing.T) []*difference {
 	var all []*difference
 	for s := bufio.NewScanner(f); s.Scan(); {
 		cells := strings.Split(s.Text(), "|")
-		if len(cells) != 5 || !strings.HasPrefix(cells[1], " `") || !strings.Contains(cells[1], "test.") {
+		if len(cells) != 6 || !strings.HasPrefix(cells[1], " `") || !strings.Contains(cells[1], "test.") {
 			continue
 		}
-		d := &difference{pattern: strings.Trim(strings.TrimSpace(cells[1]), "`")}
-		if _, err := path.Match(d.pattern, ""); err != nil || len(strings.TrimSpace(cells[3])) < 10 {
+		d := &difference{pattern: strings.Trim(strings.TrimSpace(cells[1]), "`"), where: words(cells[3])}
+		if _, err := path.Match(d.pattern, ""); err != nil || len(strings.TrimSpace(cells[4])) < 10 {
 			t.Fatalf("docs/compat.md: bad row %q: a pattern and an explanation are needed", s.Text())
 		}
 		all = append(all, d)
@@ -176,57 +177,58 @@ func outside(ctx context.Context, t *testing.T, paths, modules []string) func() 
 
 // inside runs the tests in a box. Its limits are what the tests need; they
 // start hundreds of processes and write sparse files of some GiB.
-func inside(ctx context.Context, t *testing.T, u harness.User, image string, only, paths, modules []string) map[string]outcome {
+func inside(ctx context.Context, t *testing.T, p place, only, paths, modules []string) map[string]outcome {
 	t.Helper()
-	dir := scratch(t, u)
+	dir := scratch(t, p.user)
 	full, err := filepath.Abs(runner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"run", "--image", image, "--out", dir, "--copy", full, "--timeout", "3000s", "--cpu", "2",
-		"--max-processes", "400", "--max-open-files", "4096", "--memory", "3g", "--disk", "10g", "--max-output", "10m"}
-	if image == "base" { // python3 is in it, its tests are not
+	memory := "3g"
+	if p.tier == process && p.user == harness.Ordinary {
+		memory = "10g" // the disk is in it
+	}
+	args := p.run("--out", dir, "--copy", full, "--timeout", "3000s", "--cpu", "2",
+		"--max-processes", "400", "--max-open-files", "4096", "--memory", memory, "--disk", "10g", "--max-output", "10m")
+	if p.image == "base" { // python3 is in it, its tests are not
 		for _, d := range []string{suite, filepath.Join(filepath.Dir(suite), "ctypes/test")} {
 			args = append(args, "--mount", d+":"+d)
 		}
 	}
 	var seen []string
-	for i, p := range paths {
+	for i, source := range paths {
 		target := fmt.Sprintf("/mnt/%d", i)
-		args, seen = append(args, "--mount", p+":"+target), append(seen, target)
+		args, seen = append(args, "--mount", source+":"+target), append(seen, target)
 	}
 	args = append(args, "--", python, filepath.Base(runner))
-	cmd := harness.Command(ctx, t, u, append(args, arguments("results", only, seen, modules)...)...)
+	cmd := harness.Command(ctx, t, p.user, append(args, arguments("results", only, seen, modules)...)...)
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("the tests inside: %v\n%s", err, b)
 	}
 	return outcomes(t, filepath.Join(dir, "results"))
 }
 
-// place is where the tests run.
-type place struct {
-	user    harness.User
-	image   string
+// suiteRun is the modules that run in a place.
+type suiteRun struct {
+	place
 	modules []string
 }
 
-func cpythonPlaces() []place {
+func suiteRuns() []suiteRun {
 	all := slices.Concat(named, quick)
 	if long {
 		all = append(all, slow...)
 	}
-	var ps []place
-	for i, u := range harness.Users() {
+	var runs []suiteRun
+	for _, p := range places() {
 		switch {
-		case long:
-			ps = append(ps, place{u, "host", all}, place{u, "base", all})
-		case i == 0:
-			ps = append(ps, place{u, "host", all})
-		default:
-			ps = append(ps, place{u, "host", few})
+		case long || p.image == "host" && p.user == harness.Users()[0]:
+			runs = append(runs, suiteRun{p, all})
+		case p.image == "host":
+			runs = append(runs, suiteRun{p, few})
 		}
 	}
-	return ps
+	return runs
 }
 
 func TestCPythonsTestsPassInsideAsOutside(t *testing.T) {
@@ -245,19 +247,19 @@ func TestCPythonsTestsPassInsideAsOutside(t *testing.T) {
 		t.Log("without test_sqlite3, which Debian's package lacks: .ci/setup could not fetch it")
 	}
 	known := differences(t)
-	places := cpythonPlaces()
-	control := outside(ctx, t, paths, places[0].modules)
-	for _, p := range places {
-		t.Run(string(p.user)+"/"+p.image, func(t *testing.T) {
-			in := inside(ctx, t, p.user, p.image, nil, paths, p.modules)
-			compare(t, control(), in, known, p, func(ids, modules []string) map[string]outcome {
-				return inside(ctx, t, p.user, p.image, ids, paths, modules)
+	runs := suiteRuns()
+	control := outside(ctx, t, paths, runs[0].modules)
+	for _, r := range runs {
+		t.Run(r.place.String(), func(t *testing.T) {
+			in := inside(ctx, t, r.place, nil, paths, r.modules)
+			compare(t, control(), in, known, r, func(ids, modules []string) map[string]outcome {
+				return inside(ctx, t, r.place, ids, paths, modules)
 			})
 		})
 	}
 	for _, d := range known {
 		if !d.used {
-			t.Logf("listed in docs/compat.md, but nothing differs: %s", d.pattern)
+			t.Logf("listed in docs/compat.md, but nothing differs: %s %v", d.pattern, d.where)
 		}
 	}
 }
@@ -267,11 +269,11 @@ func exists(p string) bool { _, err := os.Stat(p); return err == nil }
 // compare holds the outcomes inside against those outside. What fails without
 // an explanation gets one more chance alone: on a busy machine some of these
 // tests fail anywhere.
-func compare(t *testing.T, out, in map[string]outcome, known []*difference, p place, again func(ids, modules []string) map[string]outcome) {
+func compare(t *testing.T, out, in map[string]outcome, known []*difference, p suiteRun, again func(ids, modules []string) map[string]outcome) {
 	t.Helper()
 	var bad []string // without an explanation
 	for id, o := range out {
-		if o.Outcome == "pass" && in[id].Outcome != "pass" && ran(o.module, p.modules) && !explained(id, known) {
+		if o.Outcome == "pass" && in[id].Outcome != "pass" && ran(o.module, p.modules) && !explained(id, known, p.place) {
 			bad = append(bad, id)
 		}
 	}
@@ -298,7 +300,7 @@ func compare(t *testing.T, out, in map[string]outcome, known []*difference, p pl
 
 // shares holds what passed against what has to: of all modules, and where all
 // the promised ones ran, of them alone.
-func shares(t *testing.T, out, in map[string]outcome, p place) {
+func shares(t *testing.T, out, in map[string]outcome, p suiteRun) {
 	t.Helper()
 	type count struct{ pass, of int }
 	modules := map[string]*count{}
@@ -334,7 +336,7 @@ func shares(t *testing.T, out, in map[string]outcome, p place) {
 			return
 		}
 		share := 100 * float64(c.pass) / float64(c.of)
-		t.Logf("compat: %s/%s: %s: %d of %d (%.2f %%)", p.user, p.image, what, c.pass, c.of, share)
+		t.Logf("compat: %s: %s: %d of %d (%.2f %%)", p.place, what, c.pass, c.of, share)
 		if share < enough {
 			t.Errorf("%s: %.2f %% of what passes outside passes inside, not %v %%", what, share, enough)
 		}
@@ -350,9 +352,9 @@ func ran(module string, list []string) bool {
 	return slices.ContainsFunc(list, func(m string) bool { return strings.TrimSuffix(m, ".") == module })
 }
 
-func explained(id string, known []*difference) bool {
+func explained(id string, known []*difference, p place) bool {
 	for _, d := range known {
-		if ok, _ := path.Match(d.pattern, id); ok {
+		if ok, _ := path.Match(d.pattern, id); ok && p.has(d.where) {
 			d.used = true
 			return true
 		}

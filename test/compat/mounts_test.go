@@ -11,10 +11,10 @@ import (
 )
 
 // inBox runs a bash script and wants it to end well.
-func inBox(t *testing.T, u harness.User, script string, flags ...string) string {
+func inBox(t *testing.T, p place, script string, flags ...string) string {
 	t.Helper()
-	args := append([]string{"run"}, flags...)
-	r := harness.Run(t, u, append(args, "--", "bash", "-euc", script)...)
+	args := p.run(flags...)
+	r := harness.Run(t, p.user, append(args, "--", "bash", "-euc", script)...)
 	if r.Code != 0 {
 		t.Fatalf("exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
@@ -33,13 +33,13 @@ func owner(t *testing.T, path string) int {
 
 func TestReadOnlyMountIsReadable(t *testing.T) {
 	harness.NothingLeft(t)
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		dir := harness.Dir(t, u)
+	eachHost(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
 		if err := os.WriteFile(filepath.Join(dir, "data"), []byte("seen\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		harness.Give(t, u, filepath.Join(dir, "data"))
-		out := inBox(t, u, `
+		harness.Give(t, p.user, filepath.Join(dir, "data"))
+		out := inBox(t, p, `
 			cat /in/data
 			! touch /in/new 2>/dev/null
 			! rm -f /in/data 2>/dev/null
@@ -87,29 +87,29 @@ db.commit()
 os.replace("db", "db2")
 '
 		rm -r d`
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		dir := harness.Dir(t, u)
+	eachHost(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
 		owners := map[string]int{"the caller": owner(t, dir)}
-		if u == harness.Root {
+		if p.user == harness.Root {
 			owners["a third user"] = 4242
 		}
 		for name, uid := range owners {
 			t.Run(name, func(t *testing.T) {
-				dir := harness.Dir(t, u)
+				dir := harness.Dir(t, p.user)
 				private := filepath.Join(dir, "private")
 				if err := os.WriteFile(private, []byte("secret\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				for _, p := range []string{dir, private} {
-					if err := os.Lchown(p, uid, uid); err != nil {
+				for _, path := range []string{dir, private} {
+					if err := os.Lchown(path, uid, uid); err != nil {
 						t.Fatal(err)
 					}
 				}
-				inBox(t, u, script, "--mount", dir+":/data:rw")
+				inBox(t, p, script, "--mount", dir+":/data:rw")
 				files := 0
-				err := filepath.Walk(dir, func(p string, _ os.FileInfo, err error) error {
-					if files++; err == nil && owner(t, p) != uid {
-						t.Errorf("%s belongs to %d, not %d", p, owner(t, p), uid)
+				err := filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+					if files++; err == nil && owner(t, path) != uid {
+						t.Errorf("%s belongs to %d, not %d", path, owner(t, path), uid)
 					}
 					return err
 				})
@@ -169,11 +169,11 @@ refused(errno.ENOENT, "dangling", W | C, 0o444)
 		tar c old | tar x --transform s/old/untarred/
 		cat copy precise untarred`
 	const want = "a 444 4\nb 444 4\nc 0 4\nd 200 0\nold 444 4\nold\nold\nold\n"
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		if out := inBox(t, u, script, "--mount", harness.Dir(t, u)+":/data:rw"); out != want {
+	eachHost(t, func(t *testing.T, p place) {
+		if out := inBox(t, p, script, "--mount", harness.Dir(t, p.user)+":/data:rw"); out != want {
 			t.Errorf("got %q, want %q", out, want)
 		}
-		if out := inBox(t, u, strings.Replace(script, "/data", "/workspace", 1)); out != want {
+		if out := inBox(t, p, strings.Replace(script, "/data", "/workspace", 1)); out != want {
 			t.Errorf("without a mount: got %q", out)
 		}
 	})
@@ -198,14 +198,15 @@ for i, make in enumerate((lambda n: os.open(n, os.O_CREAT | os.O_WRONLY, 0o6755)
 '
 		tar c -C / --mode=u+s bin/true | tar xp 2>/dev/null || true
 		chmod 1755 a`
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		dir := harness.Dir(t, u)
-		for _, user := range []string{"user", "root"} {
-			inBox(t, u, script, "--mount", dir+":/data:rw", "--user", user)
+	eachHost(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
+		inBox(t, p, script, "--mount", dir+":/data:rw")
+		if p.tier == gvisor { // the other has no root
+			inBox(t, p, script, "--mount", dir+":/data:rw", "--user", "root")
 		}
-		err := filepath.Walk(dir, func(p string, info os.FileInfo, err error) error {
+		err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 			if err == nil && info.Mode().IsRegular() && info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
-				t.Errorf("%s has mode %v on the host", p, info.Mode())
+				t.Errorf("%s has mode %v on the host", path, info.Mode())
 			}
 			return err
 		})
@@ -221,14 +222,14 @@ for i, make in enumerate((lambda n: os.open(n, os.O_CREAT | os.O_WRONLY, 0o6755)
 // Images and run folders lie there: a program that could write them would
 // choose what later boxes start from.
 func TestStateFolderIsNotShown(t *testing.T) {
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		dir := harness.Dir(t, u)
+	eachHost(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
 		state := dir + "/state"
-		if r := harness.Run(t, u, "run", "--state", state, "--", "true"); r.Code != 0 {
+		if r := harness.Run(t, p.user, p.run("--state", state, "--", "true")...); r.Code != 0 {
 			t.Fatalf("exit %d: %s", r.Code, r.Stderr)
 		}
 		for _, source := range []string{state, dir, state + "/images"} {
-			r := harness.Run(t, u, "run", "--state", state, "--mount", source+":/data:rw", "--", "true")
+			r := harness.Run(t, p.user, p.run("--state", state, "--mount", source+":/data:rw", "--", "true")...)
 			if r.Code != 241 || !strings.Contains(r.Stderr, state) {
 				t.Errorf("%s: exit %d, want 241: %s", source, r.Code, r.Stderr)
 			}
@@ -252,12 +253,12 @@ func TestHostPrefixShowsProgramsOfTheOperator(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(prefix, "bin/our-tool"), []byte("#!/bin/sh\necho ours\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		out := inBox(t, u, `our-tool`, "--host-prefix", prefix)
+	eachHost(t, func(t *testing.T, p place) {
+		out := inBox(t, p, `our-tool`, "--host-prefix", prefix)
 		if out != "ours\n" {
 			t.Errorf("got %q", out)
 		}
-		r := harness.Run(t, u, "run", "--", "ls", prefix)
+		r := harness.Run(t, p.user, p.run("--", "ls", prefix)...)
 		if r.Code == 0 || !strings.Contains(r.Stderr, "No such file") {
 			t.Errorf("without the flag: exit code %d, %s", r.Code, r.Stderr)
 		}

@@ -40,6 +40,7 @@ func TestSpeedOfFiles(t *testing.T) {
 		}
 	}
 	u := harness.Users()[0]
+	process := []string{"--trust", "trusted", "--memory", "1g"}
 	inBox := func(where, code string, flags ...string) {
 		args := append([]string{"run", "--cpu", "2", "--timeout", "600s", "--copy", script}, flags...)
 		r := harness.Run(t, u, append(args, "--", "sh", "-ec", code)...)
@@ -64,9 +65,12 @@ func TestSpeedOfFiles(t *testing.T) {
 		inBox("image host", "python3 speed.py", "--image", "host")
 		inBox("image base", "python3 speed.py", "--image", "base")
 		inBox("writable mount", "cd /data; python3 /workspace/speed.py", "--mount", scratch(t, u)+":/data:rw")
+		inBox("process", "python3 speed.py", process...)
+		inBox("process, writable mount", "cd /data; python3 /workspace/speed.py", append([]string{"--mount", scratch(t, u) + ":/data:rw"}, process...)...)
 	}
 	for _, work := range order {
 		b := best[work]
-		t.Logf("| %s | %.2f s | %.2f s | %.2f s | %.2f s |", work, b["outside"], b["image host"], b["image base"], b["writable mount"])
+		t.Logf("| %s | %.2f s | %.2f s | %.2f s | %.2f s | %.2f s | %.2f s |", work, b["outside"], b["image host"], b["image base"], b["writable mount"],
+			b["process"], b["process, writable mount"])
 	}
 }

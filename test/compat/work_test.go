@@ -11,28 +11,6 @@ import (
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
-// places are the users and images that a test runs with: each user with the
-// image host, root with the image base too. The tag compat adds the rest.
-func places() map[harness.User][]string {
-	p := map[harness.User][]string{}
-	for i, u := range harness.Users() {
-		p[u] = []string{"host"}
-		if long || i == 0 {
-			p[u] = append(p[u], "base")
-		}
-	}
-	return p
-}
-
-func eachPlace(t *testing.T, fn func(t *testing.T, u harness.User, image string)) {
-	t.Helper()
-	for u, images := range places() {
-		for _, image := range images {
-			t.Run(string(u)+"/"+image, func(t *testing.T) { fn(t, u, image) })
-		}
-	}
-}
-
 // Nothing but the program itself is given: the limits are the defaults, among
 // them 512 MiB, 32 processes and one processor.
 func TestRealWorkRunsUnchanged(t *testing.T) {
@@ -41,14 +19,15 @@ func TestRealWorkRunsUnchanged(t *testing.T) {
 	if err != nil || len(scripts) < 8 {
 		t.Fatalf("programs: %v, %v", scripts, err)
 	}
-	eachPlace(t, func(t *testing.T, u harness.User, image string) {
+	eachPlace(t, func(t *testing.T, p place) {
 		for _, script := range scripts {
 			name := filepath.Base(script)
-			if image == "base" && !long && (name == "archive.sh" || name == "cxx.sh" || name == "shell.sh") {
+			if !long && !(p.image == "host" && (p.tier == gvisor || p.user == harness.Users()[0])) &&
+				(name == "archive.sh" || name == "cxx.sh" || name == "shell.sh") {
 				continue // long, and no different there
 			}
 			t.Run(name, func(t *testing.T) {
-				args := []string{"run", "--image", image, "--timeout", "240s"}
+				args := p.run("--timeout", "240s")
 				full, err := filepath.Abs(script)
 				if err != nil {
 					t.Fatal(err)
@@ -61,7 +40,7 @@ func TestRealWorkRunsUnchanged(t *testing.T) {
 				default:
 					args = append(args, full)
 				}
-				r := harness.Run(t, u, args...)
+				r := harness.Run(t, p.user, args...)
 				if r.Code != 0 || !strings.HasSuffix("\n"+r.Stdout, "\nok\n") {
 					t.Errorf("exit code %d after %v\n%s%s", r.Code, r.Took, r.Stdout, r.Stderr)
 				}
@@ -72,14 +51,14 @@ func TestRealWorkRunsUnchanged(t *testing.T) {
 
 func TestCompiledProgramComesOutExecutable(t *testing.T) {
 	harness.NothingLeft(t)
-	eachPlace(t, func(t *testing.T, u harness.User, image string) {
-		dir := harness.Dir(t, u)
+	eachPlace(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
 		source, out := filepath.Join(dir, "x.c"), filepath.Join(dir, "out")
 		if err := os.WriteFile(source, []byte("#include <stdio.h>\nint main(void) { puts(\"from the box\"); }\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		harness.Give(t, u, source)
-		r := harness.RunIn(t, u, dir, "", "run", "--image", image, "--copy", "x.c", "--out", "out", "--", "gcc", "-O2", "x.c", "-o", "x")
+		harness.Give(t, p.user, source)
+		r := harness.RunIn(t, p.user, dir, "", p.run("--copy", "x.c", "--out", "out", "--", "gcc", "-O2", "x.c", "-o", "x")...)
 		if r.Code != 0 {
 			t.Fatalf("exit code %d\n%s", r.Code, r.Stderr)
 		}
@@ -104,8 +83,15 @@ func TestCompiledProgramComesOutExecutable(t *testing.T) {
 
 func TestGuestRootIsRootOfItsBoxOnly(t *testing.T) {
 	harness.NothingLeft(t)
-	eachPlace(t, func(t *testing.T, u harness.User, image string) {
-		inBox(t, u, `
+	eachPlace(t, func(t *testing.T, p place) {
+		if p.tier == process {
+			r := harness.Run(t, p.user, p.run("--user", "root", "--", "true")...)
+			if r.Code != 242 || !strings.Contains(r.Stderr, "one user") {
+				t.Errorf("this tier has no guest root, but: exit code %d, %s", r.Code, r.Stderr)
+			}
+			return
+		}
+		inBox(t, p, `
 			[ "$(id -u)" = 0 ]; [ "$HOME" = /root ]
 			touch /root/a /etc/new
 			chown 1000:1000 /root/a
@@ -122,7 +108,7 @@ func TestGuestRootIsRootOfItsBoxOnly(t *testing.T) {
 			! hostname other 2>/dev/null
 			! prlimit --pid $$ --nproc=1000 2>/dev/null
 			! sh -c 'echo x > /proc/sys/kernel/core_pattern' 2>/dev/null
-			! dd if=/dev/mem of=/dev/null count=1 2>/dev/null`, "--user", "root", "--image", image)
+			! dd if=/dev/mem of=/dev/null count=1 2>/dev/null`, "--user", "root")
 	})
 }
 
@@ -136,8 +122,9 @@ for t in threads: t.start()
 barrier.wait(60)
 for t in threads: t.join()
 `
-	harness.EachUser(t, func(t *testing.T, u harness.User) {
-		rep := harness.Report(t, u, "--max-processes", "32", "-e", code, "--lang", "python")
+	eachPlace(t, func(t *testing.T, p place) {
+		args := p.run("-o", "json", "--max-processes", "32", "-e", code, "--lang", "python")
+		rep := harness.Run(t, p.user, args...).JSON(t)
 		if rep.ExitCode == nil || *rep.ExitCode != 0 || len(rep.LimitsHit) != 0 {
 			t.Errorf("%+v", rep)
 		}
