@@ -1,3 +1,8 @@
+// The runtime would hold files of the host's control groups open, to follow a
+// quota that is the box's and not this process's; the sentry would have them.
+//
+//go:debug containermaxprocs=0
+
 // Command sunaba runs untrusted code in boxes.
 //
 // This folder holds flags, wiring and what a person sees; one file per command.

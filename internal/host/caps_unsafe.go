@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capsetAllThreads empties the permitted, effective and inheritable sets of
-// every thread; see capset(2).
-func capsetAllThreads() error {
+// capsetAllThreads sets the permitted, effective and inheritable sets of every
+// thread; see capset(2).
+func capsetAllThreads(data [2]unix.CapUserData) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data[0])), 0)
 	runtime.KeepAlive(&hdr)
 	runtime.KeepAlive(&data)

@@ -28,8 +28,8 @@ func sentryFiles(gofer bool, spaces int) map[string]count {
 		"memfd:runsc-memory rw":         exactly(1), // the guest's memory
 		"memfd:systrap-memory rw":       exactly(1), // shared with the stubs
 		"memfd:memory-usage rw":         exactly(1), // gVisor's account of it
-		"pipe r":                        exactly(3), // the guest's stdin; Go's two to wake itself
-		"pipe w":                        exactly(5), // the guest's stdout and stderr; Go's two; reports of limits
+		"pipe r":                        exactly(2), // the guest's stdin; one end of a pipe of its own
+		"pipe w":                        exactly(4), // the guest's stdout and stderr; its other end; reports of limits
 		"unix socket rw":                exactly(sockets),
 		"anon_inode:[eventfd] rw":       exactly(events),
 		"anon_inode:[eventpoll] rw":     exactly(2),

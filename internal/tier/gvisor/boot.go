@@ -11,8 +11,11 @@ import (
 
 	"github.com/google/subcommands"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // Guest descriptor numbers that never reach the guest: takePassedFiles turns
@@ -32,15 +35,17 @@ type bootNumbers struct {
 	Bytes  uint64 // size of the writable layer
 }
 
+const capSysPtrace = 19 // linux/capability.h
+
 const bootNumbersFile = "numbers.json"
 
 // bootCommand is gVisor's boot command with three additions: the guest's
 // memory and processor count, an inode limit and a file of our own behind the
 // writable layer, and reports of limits that the program runs into.
 //
-// It runs twice in one process, before and after gVisor re-executes itself
-// without rights. The first pass turns the bundle's numbers into flags, which
-// gVisor carries over; the second applies them.
+// The first pass turns the bundle's numbers into flags; the second applies them.
+// Built with cgo, gVisor re-executes itself between the two to drop its rights,
+// and carries the flags over; otherwise all is done in one process image.
 type bootCommand struct {
 	sentrycmd.Boot
 	files   uint64
@@ -59,9 +64,11 @@ func (b *bootCommand) SetFlags(f *flag.FlagSet) {
 // Execute implements subcommands.Command.
 func (b *bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
 	var err error
-	if f.Lookup("setup-root").Value.String() == "true" {
+	first := f.Lookup("setup-root").Value.String() == "true"
+	if first {
 		err = b.firstPass(f)
-	} else {
+	}
+	if err == nil && (!first || !config.CgoEnabled) {
 		err = b.secondPass(f)
 	}
 	if err != nil {
@@ -79,6 +86,17 @@ func (b *bootCommand) firstPass(f *flag.FlagSet) error {
 	var n bootNumbers
 	if err := json.Unmarshal(raw, &n); err != nil {
 		return fmt.Errorf("cannot parse the box's numbers: %w", err)
+	}
+	if !config.CgoEnabled {
+		// There is no other user to become: to give up capabilities takes no
+		// execution where all threads are the Go runtime's. gVisor would keep
+		// one for the platform's sake, which traces its own children only.
+		if err := host.Drop(capSysPtrace); err != nil {
+			return err
+		}
+		if err := f.Set("apply-caps", "true"); err != nil {
+			return fmt.Errorf("cannot set apply-caps: %w", err)
+		}
 	}
 	mem := strconv.FormatUint(n.Memory, 10)
 	for _, kv := range [][2]string{
