@@ -61,6 +61,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		if b.Store, err = host.OpenUnlinked(t.StoreDir()); err != nil {
 			return err
 		}
+		if _, err = t.system(); err != nil {
+			return err
+		}
 		<-bounded
 		set, passed, err = t.setupOf(spec, img, b)
 		return err
@@ -122,7 +125,11 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	}
 	// The system image and the store stay ours; the runner gets duplicates.
 	var passed []*os.File
-	for _, f := range []*os.File{img.File, t.system, b.Store} {
+	system, err := t.system()
+	if err != nil {
+		return s, passed, err
+	}
+	for _, f := range []*os.File{img.File, system, b.Store} {
 		d, err := host.Dup(f)
 		if err != nil {
 			return s, passed, err

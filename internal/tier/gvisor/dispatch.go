@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/google/subcommands"
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -68,7 +69,10 @@ func Dispatch(args []string) bool {
 	return true
 }
 
-// runsc hands over to gVisor's command line with one command in its table.
+// runsc hands over to gVisor's command line with one command in its table. Its
+// messages are not even put together, unless --debug sets the level anew: nobody
+// reads them, and they are a fiftieth of a box's cost.
 func runsc(c util.SubCommand) {
+	log.SetLevel(log.Warning)
 	cli.Run(nil, map[util.SubCommand]string{c: "internal"}, []subcommands.Command{})
 }

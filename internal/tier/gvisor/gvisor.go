@@ -22,6 +22,8 @@ package gvisor
 import (
 	"io"
 	"os"
+	"sync"
+	"sync/atomic"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
@@ -48,25 +50,31 @@ type Config struct {
 type Tier struct {
 	*frame.Site
 	cfg    Config
-	system *os.File // image of systemDir
+	system func() (*os.File, error) // image of systemDir, made once, for the first box
+	held   atomic.Pointer[os.File]  // the same, once it was made
 }
 
-// New prepares the tier: folders and the system image. It starts no process.
+// New prepares the tier. It starts no process.
 func New(cfg Config) (*Tier, error) {
 	t := &Tier{cfg: cfg, Site: &frame.Site{State: cfg.State, Groups: cfg.Groups, Janitor: cfg.Janitor, Program: cfg.Program}}
 	if err := t.Prepare(); err != nil {
 		return nil, err
 	}
-	sys, err := systemImage(t.StoreDir(), cfg.Agent)
-	if err != nil {
-		return nil, err
-	}
-	t.system = sys
+	t.system = sync.OnceValues(func() (*os.File, error) {
+		f, err := systemImage(t.StoreDir(), cfg.Agent)
+		t.held.Store(f)
+		return f, err
+	})
 	return t, nil
 }
 
-// Close gives up what New took. Boxes live on.
-func (t *Tier) Close() error { return t.system.Close() }
+// Close gives up what the tier holds. Boxes live on.
+func (t *Tier) Close() error {
+	if f := t.held.Load(); f != nil {
+		return f.Close()
+	}
+	return nil
+}
 
 // Name implements box.Tier.
 func (t *Tier) Name() box.TierName { return box.TierGvisor }

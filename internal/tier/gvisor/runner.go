@@ -39,6 +39,7 @@ type runner struct {
 // goes away. With an argument it goes on where an earlier image of this process
 // stopped; see dropByExec.
 func runnerMain(args []string) int {
+	log.SetLevel(log.Warning)
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
 	var r *runner
 	if len(args) == 2 {
