@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/box"
 )
 
 // BoxUser is the id that a box's own processes have inside its user namespace,
@@ -128,7 +130,8 @@ func (c *Child) Usage() *syscall.Rusage {
 // to get, os/exec hands over by itself. See close_range(2).
 func KeepFiles() error {
 	if err := unix.CloseRange(3, ^uint(0)>>1&0xffffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("cannot keep descriptors from children: %w", err)
+		return box.Errorf(box.Unusable, "create box", "cannot keep descriptors from children: %w", err).
+			WithHint("use Linux 5.11 or later (close_range); in a container, a system-call filter that allows it")
 	}
 	return nil
 }
