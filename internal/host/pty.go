@@ -42,6 +42,20 @@ func OpenPTY(size box.WindowSize) (master, replica *os.File, err error) {
 	return master, replica, nil
 }
 
+// IsPTYMaster reports whether f is the master side of a pseudo-terminal, for an
+// end that came from somebody else: character device 5:2, devices.txt.
+func IsPTYMaster(f *os.File) bool {
+	rc, err := f.SyscallConn() // not Fd, which would make it block
+	if err != nil {
+		return false
+	}
+	var st unix.Stat_t
+	if cerr := rc.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }); cerr != nil {
+		return false
+	}
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(5, 2)
+}
+
 func setUTF8(fd int) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err == nil {

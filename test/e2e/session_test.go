@@ -27,6 +27,11 @@ func TestAShellIsAtHome(t *testing.T) {
 		p.sees("40 100\r\n")
 		p.sees("TERM is screen-256color\r\n")
 		p.sees("directly\r\n")
+		p.types("tty; echo by-na''me > /dev/stderr\r")
+		if u.IsTrusting() { // gVisor's has no name
+			p.sees("/dev/pts/0\r\n")
+		}
+		p.sees("by-name\r\n")
 		p.types("echo abX\x7fc$((1+1))\r") // line editing
 		p.sees("abc2\r\n")
 

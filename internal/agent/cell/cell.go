@@ -138,6 +138,8 @@ func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
 		return wire.Waited{Status: status}, err
 	case "space":
 		return c.space()
+	case "terminal":
+		return c.terminal(body)
 	case "signal":
 		var s wire.Signal
 		if err := json.Unmarshal(body, &s); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/confine"
@@ -46,6 +47,23 @@ func (c *cell) exec(body json.RawMessage, files []*os.File) (any, error) {
 		return nil, err
 	}
 	return c.start(e, file, e.Argv, e.Env, e.Dir, files, nil)
+}
+
+// terminal makes a terminal among the box's own: its programs find it by name
+// (ttyname(3)) and may open it again. The front gets both ends.
+func (c *cell) terminal(body json.RawMessage) (any, error) {
+	var size box.WindowSize
+	if err := json.Unmarshal(body, &size); err != nil {
+		return nil, err
+	}
+	if !c.isSetUp {
+		return nil, errors.New("cannot make terminal: the box is not set up")
+	}
+	master, replica, err := host.OpenPTY(size)
+	if err != nil {
+		return nil, err
+	}
+	return wire.WithFiles{Body: struct{}{}, Files: []*os.File{master, replica}}, nil
 }
 
 // start executes a file on the confined thread.

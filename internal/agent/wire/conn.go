@@ -25,14 +25,14 @@ type Conn struct {
 
 	mu      sync.Mutex
 	seq     int
-	pending map[int]chan Reply
+	pending map[int]chan answer
 	limits  func(Limit)
 	expired bool
 }
 
 // NewConn takes over a link.
 func NewConn(link *host.Link) *Conn {
-	c := &Conn{link: link, gone: make(chan struct{}), pending: make(map[int]chan Reply)}
+	c := &Conn{link: link, gone: make(chan struct{}), pending: make(map[int]chan answer)}
 	go c.read()
 	return c
 }
@@ -72,14 +72,13 @@ func (c *Conn) read() {
 	defer close(c.gone)
 	for {
 		body, files, err := c.link.Receive()
-		for _, f := range files {
-			f.Close() // the far end has nothing to send us
-		}
 		if err != nil {
+			closeAll(files)
 			return
 		}
-		var rep Reply
-		if err := json.Unmarshal(body, &rep); err != nil {
+		rep := answer{files: files}
+		if err := json.Unmarshal(body, &rep.Reply); err != nil {
+			closeAll(files)
 			return
 		}
 		c.mu.Lock()
@@ -88,6 +87,9 @@ func (c *Conn) read() {
 		limits := c.limits
 		c.expired = c.expired || rep.Seq == 0 && rep.Event == Expired
 		c.mu.Unlock()
+		if ch == nil {
+			closeAll(files)
+		}
 		switch {
 		case ch != nil:
 			ch <- rep
@@ -103,11 +105,43 @@ func (c *Conn) read() {
 // Call sends a request and waits for its reply, for ctx, or for the far end's
 // end, which is [ErrGone]. The files stay the caller's.
 func (c *Conn) Call(ctx context.Context, op string, in, out any, files ...*os.File) error {
+	got, err := c.call(ctx, op, in, out, files)
+	closeAll(got) // the far end has nothing to send us
+	return err
+}
+
+// CallForFiles is Call for an operation that answers with n files. What they
+// are is for the caller to judge.
+func (c *Conn) CallForFiles(ctx context.Context, n int, op string, in, out any) ([]*os.File, error) {
+	got, err := c.call(ctx, op, in, out, nil)
+	if err == nil && len(got) != n {
+		err = fmt.Errorf("cannot %s: %d files came, not %d", op, len(got), n)
+	}
+	if err != nil {
+		closeAll(got)
+		return nil, err
+	}
+	return got, nil
+}
+
+// answer is a reply and the files that came with it.
+type answer struct {
+	Reply
+	files []*os.File
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func (c *Conn) call(ctx context.Context, op string, in, out any, files []*os.File) ([]*os.File, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("cannot encode %s request: %w", op, err)
+		return nil, fmt.Errorf("cannot encode %s request: %w", op, err)
 	}
-	ch := make(chan Reply, 1)
+	ch := make(chan answer, 1)
 	c.mu.Lock()
 	c.seq++
 	seq := c.seq
@@ -117,28 +151,33 @@ func (c *Conn) Call(ctx context.Context, op string, in, out any, files ...*os.Fi
 		c.mu.Lock()
 		delete(c.pending, seq)
 		c.mu.Unlock()
+		select {
+		case late := <-ch: // nobody waits for it any more
+			closeAll(late.files)
+		default:
+		}
 	}()
 	msg, err := json.Marshal(Request{Seq: seq, Op: op, Body: body})
 	if err != nil {
-		return fmt.Errorf("cannot encode %s request: %w", op, err)
+		return nil, fmt.Errorf("cannot encode %s request: %w", op, err)
 	}
 	if len(msg) > host.MaxMessage {
-		return ErrTooLong
+		return nil, ErrTooLong
 	}
 	if err := c.link.Send(msg, files...); err != nil {
-		return errors.Join(ErrGone, err)
+		return nil, errors.Join(ErrGone, err)
 	}
 	select {
 	case rep := <-ch:
-		return decode(rep, out)
+		return rep.files, decode(rep.Reply, out)
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-c.gone:
 		select {
 		case rep := <-ch:
-			return decode(rep, out)
+			return rep.files, decode(rep.Reply, out)
 		default:
-			return ErrGone
+			return nil, ErrGone
 		}
 	}
 }

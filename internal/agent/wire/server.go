@@ -27,6 +27,13 @@ func NewServer(link *host.Link) *Server {
 // Link is the link that is served.
 func (s *Server) Link() *host.Link { return s.link }
 
+// WithFiles is what a Handler returns if files go with the answer. They are
+// closed here when they have been sent.
+type WithFiles struct {
+	Body  any
+	Files []*os.File
+}
+
 // Handler answers one request. It owns the files.
 type Handler func(req Request, files []*os.File) (any, error)
 
@@ -88,12 +95,17 @@ func (s *Server) timed(req Request, files []*os.File, handle Handler) (any, erro
 func (s *Server) Answer(seq int, fn func() (any, error)) {
 	v, err := fn()
 	rep := Reply{Seq: seq}
+	var files []*os.File
+	if w, ok := v.(WithFiles); ok && err == nil {
+		v, files = w.Body, w.Files
+		defer closeAll(files)
+	}
 	if err != nil {
 		rep.Error, rep.Unusable = err.Error(), box.KindOf(err) == box.Unusable
 	} else if rep.Body, err = json.Marshal(v); err != nil {
 		rep.Error = err.Error()
 	}
-	s.post(rep)
+	s.post(rep, files...)
 }
 
 // Event tells the front of something that it did not ask for.
@@ -103,12 +115,12 @@ func (s *Server) Event(name string, v any) {
 	}
 }
 
-func (s *Server) post(rep Reply) {
+func (s *Server) post(rep Reply, files ...*os.File) {
 	b, err := json.Marshal(rep)
 	if err != nil {
 		return
 	}
 	s.send.Lock()
 	defer s.send.Unlock()
-	_ = s.link.Send(b) // a front that is gone is noticed by Receive
+	_ = s.link.Send(b, files...) // a front that is gone is noticed by Receive
 }

@@ -13,7 +13,7 @@ import (
 // Request goes to the far end, which answers with a Reply of the same Seq.
 type Request struct {
 	Seq  int
-	Op   string // setup, exec, wait, signal; a tier may have more
+	Op   string // setup, exec, wait, signal; a tier may have more (terminal, space)
 	Body json.RawMessage
 }
 

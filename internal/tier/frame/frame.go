@@ -98,6 +98,12 @@ type Adapter interface {
 	Touched() []box.LimitHit
 }
 
+// Terminals is what an Adapter implements if a box has terminals of its own
+// rather than the host's.
+type Terminals interface {
+	Terminal(size box.WindowSize) (master, replica *os.File, err error)
+}
+
 // Box is the frame of one box. It implements box.Box but for what the tier
 // adds.
 type Box struct {

@@ -29,7 +29,11 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 	b.Conn.OnLimit(r.onLimit)
 	defer b.Conn.OnLimit(nil)
 
-	pipes, err := openStreams(cmd, st)
+	pty := host.OpenPTY
+	if t, ok := b.adapt.(Terminals); ok {
+		pty = t.Terminal
+	}
+	pipes, err := openStreams(cmd, st, pty)
 	if err != nil {
 		return box.Result{}, err
 	}

@@ -17,9 +17,15 @@ func newRun(t *testing.T, onLimit box.OnLimit) *run {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { link.Close(); theirs.Close() })
-	b := &Box{Conn: wire.NewConn(link), Spec: box.Spec{Limits: box.Limits{OnLimit: onLimit}}}
+	b := &Box{Conn: wire.NewConn(link), Spec: box.Spec{Limits: box.Limits{OnLimit: onLimit}}, adapt: tells{}}
 	return &run{b: b, limit: make(chan box.LimitHit, 8)}
 }
+
+// tells is an adapter of a tier whose first process tells of limits by itself.
+type tells struct{ Adapter }
+
+func (tells) Touched() []box.LimitHit { return nil }
+func (tells) Full() bool              { return false }
 
 // Whatever the scheduler does, things that happened at one moment are told the
 // same way.

@@ -50,10 +50,12 @@ type streams struct {
 	lost  atomic.Bool // the caller's writer refused something
 }
 
-func openStreams(cmd box.Command, st box.Streams) (*streams, error) {
+// openStreams makes the streams of a program, and the terminal by pty if it is
+// to have one.
+func openStreams(cmd box.Command, st box.Streams, pty func(box.WindowSize) (master, replica *os.File, err error)) (*streams, error) {
 	s := &streams{st: st, ended: make(chan struct{})}
 	if cmd.TTY != nil {
-		master, replica, err := host.OpenPTY(*cmd.TTY)
+		master, replica, err := pty(*cmd.TTY)
 		if err != nil {
 			return nil, err
 		}

@@ -106,7 +106,7 @@ func TestOutputThatNobodyTookIsNotDelivered(t *testing.T) {
 		name string
 		err  error
 	}{{"taken", nil}, {"refused", errors.New("disk full")}} {
-		s, err := openStreams(box.Command{}, box.Streams{Stdout: writerFunc(func(p []byte) (int, error) { return len(p), c.err })})
+		s, err := openStreams(box.Command{}, box.Streams{Stdout: writerFunc(func(p []byte) (int, error) { return len(p), c.err })}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

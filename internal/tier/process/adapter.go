@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // adapter implements frame.Adapter.
@@ -27,6 +30,22 @@ func (a adapter) Exec(cmd box.Command) (wire.Exec, error) {
 		e.Env = append(slices.Clone(e.Env), "PATH="+a.b.path)
 	}
 	return e, nil
+}
+
+// Terminal implements frame.Terminals. Its ends come from the box, so that the
+// side which the front reads and resizes is made sure of.
+func (a adapter) Terminal(size box.WindowSize) (master, replica *os.File, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), frame.StartTimeout)
+	defer cancel()
+	ends, err := a.b.Conn.CallForFiles(ctx, 2, "terminal", size, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a terminal in the box: %w", err)
+	}
+	if !host.IsPTYMaster(ends[0]) {
+		frame.CloseAll(ends)
+		return nil, nil, errors.New("cannot make a terminal in the box: what came is none")
+	}
+	return ends[0], ends[1], nil
 }
 
 func (a adapter) NotStarted(cmd box.Command, err error) error {
