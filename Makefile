@@ -90,6 +90,14 @@ bench: build ## measure the tiers beside other sandboxes (root); tables to bin/b
 bench-neighbours: agent ## a neighbour's p99 without and with four nuisances beside it, as JSON, a line each tier (root)
 	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Latency -v ./test/neighbours | grep '^{'
 
+.PHONY: hostile
+hostile: agent ## all attacks on the walls, those that CI has no time for included
+	go test -count=1 -timeout 30m -v -tags hostile ./test/hostile
+
+.PHONY: hostile-long
+hostile-long: agent ## all attacks 20 times in random order, 4 boxes at once; hours
+	go test -count=1 -timeout 12h -v -tags hostilelong ./test/hostile
+
 .PHONY: generate
 generate: ## rewrite generated files (precompiled system-call filters)
 	go generate ./...

@@ -43,7 +43,7 @@ func batch(t *testing.T, p place, cases []Case) {
 	}
 	n := settle(t, p)
 	c := release(t, p.user)
-	input, secret := order(t, p.user, c, cases, false)
+	input, secret := order(t, p.user, c, cases, "box")
 	args := append([]string{harness.Binary(t), "run", "-o", "json"}, flags(p.tier)...)
 	cmd := careless(t, p.user, c, append(args, "--timeout", "240", "--max-output", "8m", "--max-processes", "64",
 		"--input", input, "--copy", file("stage.py"), "--", python, "stage.py")...)
@@ -88,7 +88,7 @@ func read(t *testing.T, text, secret, host string, want int) map[string]string {
 			before = a
 			continue
 		}
-		if before.ID != a.ID || !reflect.DeepEqual(before.Witness, a.Witness) {
+		if before.ID == "" || !reflect.DeepEqual(before.Witness, a.Witness) {
 			t.Errorf("%s: the witness before says %v, after %v", a.ID, before.Witness, a.Witness)
 		}
 		got[a.ID] = *a.Out
@@ -126,7 +126,7 @@ func outside(t *testing.T, u harness.User, c canaries, cases []Case, kind string
 	if len(cases) == 0 {
 		return
 	}
-	input, secret := order(t, u, c, cases, kind == "bare")
+	input, secret := order(t, u, c, cases, kind)
 	argv := []string{python, file("stage.py")}
 	if kind == "bare" {
 		// A shell is PID 1, for the attacks on that.

@@ -97,7 +97,7 @@ func begin(t *testing.T, cmd *exec.Cmd) int {
 // work is what stage.py reads.
 type work struct {
 	Secret   string         `json:"secret"` // of the run: not a canary
-	Bare     bool           `json:"bare"`   // each case gets mounts of its own, to do with as it likes
+	Where    string         `json:"where"`  // box, control, or bare: each process gets mounts of its own, to do with as it likes
 	Numbers  map[string]int `json:"numbers"`
 	Canaries map[string]any `json:"canaries"`
 	Cases    []workCase     `json:"cases"`
@@ -106,21 +106,22 @@ type work struct {
 type workCase struct {
 	ID     string `json:"id"`
 	Number int    `json:"number"`
+	Bundle string `json:"bundle"` // those in a row that share it share a process
 	Py     string `json:"py,omitempty"`
 	Sh     string `json:"sh,omitempty"`
 }
 
 // order writes a job for stage.py into a folder. It does not hold the canary's
 // value: who wants to find that has to find it.
-func order(t *testing.T, u harness.User, c canaries, cases []Case, bare bool) (path, secret string) {
+func order(t *testing.T, u harness.User, c canaries, cases []Case, where string) (path, secret string) {
 	t.Helper()
-	w := work{Secret: rand.Text(), Bare: bare, Numbers: numbers(), Canaries: map[string]any{
+	w := work{Secret: rand.Text(), Where: where, Numbers: numbers(), Canaries: map[string]any{
 		"port": c.Port, "abstract": c.Abstract, "path": c.Path, "file": c.File, "pid": c.PID,
 		// In two halves, so that a search does not find this very file.
 		"head": c.Secret[:12], "tail": c.Secret[12:],
 	}}
 	for i, k := range cases {
-		w.Cases = append(w.Cases, workCase{k.Name, i, k.get("py"), k.get("sh")})
+		w.Cases = append(w.Cases, workCase{k.Name, i, k.bundle(), k.get("py"), k.get("sh")})
 	}
 	b, err := json.Marshal(w)
 	if err != nil {

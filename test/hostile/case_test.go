@@ -27,7 +27,7 @@ import (
 //	each, rows  many cases: the row's first field replaces $ in each, which is
 //	            python; the others are want/process, want/gvisor and, if it is
 //	            there, control. "a / b" is root's and the ordinary user's,
-//	            "-" none
+//	            "-" none. They share a process, unless apart is yes
 //	want        what the attack prints
 //	control     what it prints outside of any box
 //	bare        what it prints behind new namespaces alone, with all
@@ -50,12 +50,20 @@ type Case struct {
 
 // known are the keys, and whether they may be of a tier or a user.
 var known = map[string]bool{
-	"case": false, "needs": false, "tiers": false, "long": false, "py": false, "sh": false, "each": false, "rows": false,
+	"case": false, "needs": false, "tiers": false, "long": false, "py": false, "sh": false, "each": false, "rows": false, "apart": false,
 	"want": true, "control": true, "bare": true, "nocontrol": true, "alone": false, "flags": true, "cause": true, "code": true, "hits": true, "after": true,
 }
 
 // ID is the case's number in the shared list, or empty.
 func (c Case) ID() string { return regexp.MustCompile(`^H\d\d\b`).FindString(c.Name) }
+
+// bundle names the process that a case shares with others.
+func (c Case) bundle() string {
+	if rows := c.get("case"); rows != "" && !c.is("apart") {
+		return rows
+	}
+	return c.Name
+}
 
 func (c Case) get(key string) string { return c.keys[key] }
 func (c Case) is(key string) bool    { return c.keys[key] == "yes" }

@@ -1,10 +1,10 @@
 """Runs hostile cases one after the other and prints one JSON line for each.
 
 It runs inside a box, and outside of any as the control. Before and after each
-case it prints a witness: the secret of this run and what this place looks like,
+case, or bundle of rows of one case, it prints a witness: the secret of this run and what this place looks like,
 so that a box that never started, or was replaced, proves nothing.
 """
-import ctypes, errno, fcntl, json, mmap, os, resource, select, signal, socket, stat, struct, subprocess, sys, threading, time
+import ctypes, errno, fcntl, io, itertools, json, mmap, os, resource, select, signal, socket, stat, struct, subprocess, sys, threading, time
 
 G = json.load(open('input.json'))
 NUMBERS = G['numbers']  # system calls by name
@@ -91,7 +91,10 @@ def L(path):
 
 
 def others():
-    """The processes that are visible and not this one, without PID 1."""
+    """The processes that are visible, without PID 1 and this one. Outside it is
+    the one that stands there for that: the others are nobody's business."""
+    if G['where'] == 'control':
+        return [C['pid']]
     return [int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) not in (1, os.getpid(), os.getppid())]
 
 
@@ -106,9 +109,10 @@ def witness():
             'files': len(os.listdir('/proc/self/fd')), 'here': os.path.exists('input.json')}
 
 
-def child(case, w):
+def child(cases, w):
+    case = cases[0]
     os.setsid()
-    if G.get('bare') and libc.unshare(0x20000):  # its own mounts
+    if G['where'] == 'bare' and libc.unshare(0x20000):  # its own mounts
         raise OSError(ctypes.get_errno(), 'unshare')
     null = os.open('/dev/null', os.O_RDONLY)
     os.dup2(null, 0)
@@ -122,28 +126,36 @@ def child(case, w):
         os.execv('/bin/sh', ['sh', '-c', case['sh']])
     sys.stdout = open(1, 'w', closefd=False)
     sys.stderr = open(2, 'w', closefd=False)
-    try:
-        exec(compile(case['py'], case['id'], 'exec'), dict(globals()))
-    except SystemExit:
-        pass
-    except BaseException as e:
-        print('%s: %s' % (type(e).__name__, e))
-    sys.stdout.flush()
+    for case in cases:
+        said, direct = io.StringIO(), sys.stdout
+        if len(cases) > 1:
+            sys.stdout = said
+        try:
+            exec(compile(case['py'], case['id'], 'exec'), dict(globals()))
+        except SystemExit:
+            pass
+        except BaseException as e:
+            print('%s: %s' % (type(e).__name__, e))
+        sys.stdout = direct
+        if len(cases) > 1:
+            print(json.dumps([case['id'], said.getvalue().strip()]))
+        sys.stdout.flush()
     os._exit(0)
 
 
-def run(case):
+def run(cases):
+    """Runs cases in one child and returns what it wrote."""
     r, w = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(r)
-        child(case, w)
+        child(cases, w)
     os.close(w)
-    out, status, end = b'', None, time.monotonic() + case.get('seconds', 30)
+    out, status, end = b'', None, time.monotonic() + 30
     while True:
         if select.select([r], [], [], 0.02)[0]:
             part = os.read(r, 65536)
-            if len(out) < 65536:
+            if len(out) < 1 << 20:
                 out += part
             if part:
                 continue
@@ -172,7 +184,19 @@ def run(case):
     return text.strip()
 
 
-for case in G['cases']:
-    print(json.dumps({'id': case['id'], 'witness': witness()}), flush=True)
-    text = run(case)
-    print(json.dumps({'id': case['id'], 'out': text, 'witness': witness()}), flush=True)
+for _, bundle in itertools.groupby(G['cases'], lambda c: c['bundle']):
+    bundle = list(bundle)
+    print(json.dumps({'id': bundle[0]['id'], 'witness': witness()}), flush=True)
+    text = run(bundle)
+    if len(bundle) == 1:
+        print(json.dumps({'id': bundle[0]['id'], 'out': text, 'witness': witness()}), flush=True)
+        continue
+    outs = {}
+    for line in text.splitlines():
+        try:
+            k, v = json.loads(line)
+            outs[k] = v
+        except ValueError:
+            outs[None] = line  # how the child ended
+    for case in bundle:
+        print(json.dumps({'id': case['id'], 'out': outs.get(case['id'], 'not run: %s' % outs.get(None)), 'witness': witness()}), flush=True)
