@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
 // memorySource is whose account ends a box that takes too much.
@@ -38,6 +39,26 @@ import os
 for n in range(10000):
     with open(f"f{n}", "w"): pass
     for k in range(32): os.setxattr(f"f{n}", f"user.{k}", bytes(60000))`, "--memory", "64m")
+				e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, p)))
+			})
+		}
+		if p.tier == box.TierProcess && p.user == harness.Root {
+			t.Run("over the limit in the kernel, on the program's behalf", func(t *testing.T) {
+				e := python(t, p, `
+import os, socket, time
+for _ in range(12):
+    if os.fork() == 0:
+        pairs = []
+        for _ in range(100):
+            a, b = socket.socketpair()
+            a.setblocking(False)
+            pairs.append((a, b))
+            try:
+                while True: a.send(bytes(4096))
+            except BlockingIOError:
+                pass
+        time.sleep(60)
+time.sleep(60)`, "--memory", "64m", "--timeout", "40")
 				e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, p)))
 			})
 		}

@@ -48,6 +48,10 @@ func TestV2GroupLifeAtTheTop(t *testing.T) {
 		t.Error(err)
 	}
 	f.expect(t, p+"/cpu.max", "max 100000")
+	if err := g.SetPids(40); err != nil {
+		t.Error(err)
+	}
+	f.expect(t, p+"/pids.max", "40")
 
 	if err := g.Add(fakePID); err != nil {
 		t.Error(err)

@@ -138,7 +138,8 @@ func (p Process) memfds(seen map[uint64]int64) {
 // segments that only its kernel can count. Memory that is shared and in none of
 // these counts where it is more than these. What the kernel keeps for the
 // processes, such as page tables and what waits in sockets and pipes, is not
-// seen from here.
+// seen from here, nor are files that are not mapped of a process that closed its
+// descriptors to others of its user (PR_SET_DUMPABLE), unless the caller is root.
 func MemoryOver(all []Process, files, limit int64) bool {
 	memfds := make(map[uint64]int64)
 	var most memory
