@@ -106,7 +106,7 @@ func (b *builder) mountDev() error {
 		opts         map[string]string
 		attrs        int
 	}{
-		{"/dev/pts", "devpts", map[string]string{"ptmxmode": "0666", "mode": "0620"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
+		{"/dev/pts", "devpts", map[string]string{"ptmxmode": "0666", "mode": "0600"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
 		{"/dev/shm", "tmpfs", map[string]string{"size": fmt.Sprint(b.c.ShmBytes), "nr_inodes": "4096", "mode": "1777"},
 			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}, // code is mapped from it as on the host
 	} {
