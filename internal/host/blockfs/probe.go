@@ -90,7 +90,7 @@ func probeStore(dir string) box.Step {
 	if room := int64(st.Bavail) * st.Bsize; room < size || st.Ffree != files {
 		return failed(fmt.Errorf("cannot trust store: it has room for %d bytes and %d files, want %d and %d", room, st.Ffree, size, files))
 	}
-	weak, err := weakness(dir, dev)
+	weak, err := weakness(dir, dev, mnt)
 	if err != nil {
 		return failed(err)
 	}

@@ -39,11 +39,11 @@ func NewStore(dir string, bytes, inodes int64, uid, gid int) (mnt *os.File, weak
 		return nil, nil, err
 	}
 	defer dev.Close()
-	if weak, err = weakness(dir, dev); err != nil {
+	if weak, err = weakness(dir, dev, mnt); err != nil {
 		mnt.Close()
 		return nil, nil, err
 	}
-	return mnt, append(weak, blind(mnt)...), nil
+	return mnt, weak, nil
 }
 
 const (
@@ -51,8 +51,9 @@ const (
 	weakCached = "disk: the file system of the state folder cannot do direct I/O; what a program writes is bounded by the disk limit but passes through the host's page cache, in no box's account"
 )
 
-// weakness asks where the data of the store on a loop device are held.
-func weakness(dir string, dev *os.File) ([]string, error) {
+// weakness asks where the data of the store on a loop device are held, and
+// whether anybody would tell of those that get lost.
+func weakness(dir string, dev, mnt *os.File) ([]string, error) {
 	memory, err := host.OnMemory(dir)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func weakness(dir string, dev *os.File) ([]string, error) {
 	if status.Flags&unix.LO_FLAGS_DIRECT_IO == 0 {
 		return []string{weakCached}, nil
 	}
-	return nil, nil
+	return blind(mnt), nil
 }
 
 // newStore also returns the loop device.

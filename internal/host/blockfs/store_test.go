@@ -54,6 +54,19 @@ func TestAStoreThatIsFullIsNotDamaged(t *testing.T) {
 	}
 }
 
+// Where the kernel's count cannot be read, that is said instead.
+func TestAStoreWhoseDamageNobodyTellsIsWeak(t *testing.T) {
+	pipe, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	defer w.Close()
+	if weak := blind(pipe); len(weak) != 1 || weak[0] != weakBlind {
+		t.Errorf("weak is %q", weak)
+	}
+}
+
 func TestAStoreHoldsItsBytesAndNoMore(t *testing.T) {
 	dir := t.TempDir()
 	mnt := store(t, dir, testBytes, testFiles)

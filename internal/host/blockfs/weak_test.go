@@ -69,7 +69,7 @@ func TestAStoreThroughThePageCacheIsWeak(t *testing.T) {
 	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_DIRECT_IO, 0); err != nil {
 		t.Fatal(err)
 	}
-	if weak, err := weakness("/var/tmp", dev); err != nil || !slices.Equal(weak, []string{weakCached}) {
+	if weak, err := weakness("/var/tmp", dev, dev); err != nil || !slices.Equal(weak, []string{weakCached}) {
 		t.Errorf("weak %q, %v", weak, err)
 	}
 }
