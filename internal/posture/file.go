@@ -16,7 +16,8 @@ type File struct {
 	// Kind is what it refers to, with numbers that differ from run to run
 	// left out: a path, "path (deleted)", "pipe", "unix socket", "socket" for
 	// any other family, "memfd:NAME", or the kernel's name as in
-	// "anon_inode:[eventfd]".
+	// "anon_inode:[eventfd]". One that refers to a process that is no more is
+	// "anon_inode:[pidfd] of nobody".
 	Kind string
 	// Access is "r", "w", "rw" or, for a descriptor that is only a place in
 	// the file system (O_PATH), "path".
@@ -60,6 +61,9 @@ func files(pid int) ([]File, error) {
 		if target == "/" {
 			// The root of a mount that is attached nowhere looks like ours.
 			k += fileSystem(dir + "/fd/" + e.Name())
+		}
+		if k == "anon_inode:[pidfd]" && slices.Contains(strings.Split(string(info), "\n"), "Pid:\t-1") {
+			k += " of nobody" // its process has ended and was reaped
 		}
 		all = append(all, File{FD: n, Kind: k, Access: access(string(info))})
 	}

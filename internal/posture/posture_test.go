@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -180,5 +181,45 @@ func TestReadingThisProcessAndItsChild(t *testing.T) {
 	}
 	if len(c.Mounts) == 0 || c.Root != "/" || c.Namespaces["pid"] != all[0].Namespaces["pid"] {
 		t.Errorf("the child's view: %d mounts, namespaces %v", len(c.Mounts), c.Namespaces)
+	}
+}
+
+func TestAProcessThatIsNoMoreIsNobody(t *testing.T) {
+	child := exec.Command("/bin/cat")
+	child.Env = []string{}
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := -1
+	child.SysProcAttr = &syscall.SysProcAttr{PidFD: &held}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if held < 0 {
+		t.Skip("needs Linux 5.4: no descriptor of the child")
+	}
+	defer syscall.Close(held)
+	of := func() (kinds []string) {
+		p, err := Read(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range p.Files {
+			if f.FD == held {
+				kinds = append(kinds, f.Kind)
+			}
+		}
+		return kinds
+	}
+	if got := of(); !slices.Equal(got, []string{"anon_inode:[pidfd]"}) {
+		t.Errorf("of a process: %q", got)
+	}
+	stdin.Close()
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got := of(); !slices.Equal(got, []string{"anon_inode:[pidfd] of nobody"}) {
+		t.Errorf("of one that is no more: %q", got)
 	}
 }

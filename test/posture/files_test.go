@@ -20,21 +20,22 @@ func sentryFiles(gofer bool, spaces int) map[string]count {
 		events, sockets = 5, 6
 	}
 	return map[string]count{
-		"/dev/null r":                   exactly(2), // stdin, and gVisor's spare
-		"/dev/null w":                   exactly(4), // stdout, stderr, and their spares
-		"STATE/images/DIGEST.erofs r":   exactly(1), // the root file system
-		"STATE/store/# (deleted) r":     exactly(1), // the image with init and agent
-		"STATE/store/# (deleted) rw":    exactly(1), // the writable layer
-		"memfd:runsc-memory rw":         exactly(1), // the guest's memory
-		"memfd:systrap-memory rw":       exactly(1), // shared with the stubs
-		"memfd:memory-usage rw":         exactly(1), // gVisor's account of it
-		"pipe r":                        exactly(2), // the guest's stdin; one end of a pipe of its own
-		"pipe w":                        exactly(4), // the guest's stdout and stderr; its other end; reports of limits
-		"unix socket rw":                exactly(sockets),
-		"anon_inode:[eventfd] rw":       exactly(events),
-		"anon_inode:[eventpoll] rw":     exactly(2),
-		"anon_inode:seccomp notify rw":  {1, spaces}, // one for each address space of the guest
-		"file of the host below /usr r": {0, 64},     // what the guest has open, handed over by the gofer
+		"/dev/null r":                     exactly(2), // stdin, and gVisor's spare
+		"/dev/null w":                     exactly(4), // stdout, stderr, and their spares
+		"STATE/images/DIGEST.erofs r":     exactly(1), // the root file system
+		"STATE/store/# (deleted) r":       exactly(1), // the image with init and agent
+		"STATE/store/# (deleted) rw":      exactly(1), // the writable layer
+		"memfd:runsc-memory rw":           exactly(1), // the guest's memory
+		"memfd:systrap-memory rw":         exactly(1), // shared with the stubs
+		"memfd:memory-usage rw":           exactly(1), // gVisor's account of it
+		"pipe r":                          exactly(2), // the guest's stdin; one end of a pipe of its own
+		"pipe w":                          exactly(4), // the guest's stdout and stderr; its other end; reports of limits
+		"unix socket rw":                  exactly(sockets),
+		"anon_inode:[pidfd] of nobody rw": {0, 1}, // of the helper that unmounted /proc and has ended
+		"anon_inode:[eventfd] rw":         exactly(events),
+		"anon_inode:[eventpoll] rw":       exactly(2),
+		"anon_inode:seccomp notify rw":    {1, spaces}, // one for each address space of the guest
+		"file of the host below /usr r":   {0, 64},     // what the guest has open, handed over by the gofer
 	}
 }
 
