@@ -85,8 +85,14 @@ HOLD`), "--max-open-files", "40")
 
 func TestProcessesAndOpenFilesEndTheRunOnlyIfAsked(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
-		// The bomb ends by itself only when there is nothing left to fork.
-		e := run(t, p, "--on-limit", "kill", "--timeout", "30", "--", "bash", "-c", `bomb() { bomb | bomb & }; bomb; sleep 1000`)
+		// The bomb ends by itself only when there is nothing left to fork. Where
+		// tasks are counted by looking, it is one that stays at the limit: of this
+		// one some are always about to end.
+		bomb := `bomb() { bomb | bomb & }; bomb; sleep 1000`
+		if p.source("max_processes") == "watchdog" {
+			bomb = `while :; do sleep 1000 & done 2>/dev/null`
+		}
+		e := run(t, p, "--on-limit", "kill", "--timeout", "30", "--", "bash", "-c", bomb)
 		e.check(t, box.ProcLimit, 249, p.end("max_processes"))
 		e = python(t, p, `
 import os, time
