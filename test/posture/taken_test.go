@@ -282,6 +282,9 @@ func TestDoctorSeesWhatIsTakenAway(t *testing.T) {
 				if h.Usable != want {
 					t.Fatalf("%s, tier %s, user namespace %v: usable is %v with nothing taken away: %q", u, tier, user, h.Usable, h.Missing)
 				}
+				if !want {
+					taken{stage: stage{User: true, As: u}}.checkRun(t, tier, outcome{code: 242, words: "as an ordinary user"}, nil)
+				}
 			}
 		}
 		for _, c := range cases(t, u) {
