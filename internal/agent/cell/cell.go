@@ -51,6 +51,7 @@ type Setup struct {
 	ShmBytes   int64
 	Writable   []jail.Writable
 	Binds      []string // targets
+	Apart      int      // so many of the first binds are the image's, see jail.Bind
 	Sources    []Source // instead of files, where the front cannot make mounts
 	HasSeeds   bool
 	Domain     confine.Domain // what programs may reach
@@ -96,7 +97,7 @@ func Main() int {
 	if err != nil {
 		return 1
 	}
-	runtime.GOMAXPROCS(2)              // for the number of threads; see spare
+	runtime.GOMAXPROCS(1)              // for the number of threads; see spare
 	os.NewFile(SelfFD, "self").Close() // what it was executed from; /proc/self/exe goes on to name it
 	unix.Umask(0o022)                  // not the caller's, for what is made here and for every program
 	// A name for ps: it was executed by a number.

@@ -42,7 +42,9 @@ func (c *cell) exec(body json.RawMessage, files []*os.File) (any, error) {
 	if len(c.set.Limits) > 0 {
 		return c.execLimited(e, files)
 	}
-	file, err := lookup(e)
+	var file string
+	var err error
+	c.starter.do(func() { file, err = lookup(e) }) // it may wait for a disk: see spare
 	if err != nil {
 		return nil, err
 	}

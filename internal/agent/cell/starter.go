@@ -56,9 +56,10 @@ func (s *starter) confine(d confine.Domain) (a confine.Applied, err error) {
 }
 
 // spare is how many threads are kept idle: more than this process ever needs at
-// once beyond those that it has when it is set up. It runs Go code on two
-// threads, whatever the machine has, waits in no system call but short ones, and
-// the longest of them (looking up and starting a program) one at a time.
+// once beyond those that it has when it is set up. It runs Go code on one thread
+// at a time, whatever the machine has, so that nobody starts another while they
+// are counted either, and waits in no system call but short ones:
+// what may wait for a disk, looking up and starting a program, is the starter's.
 const spare = 8
 
 // spareThreads makes the runtime start n threads and keep them idle. The kernel
