@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -62,7 +63,7 @@ with open("/tmp/x", "wb", 0) as f:
 x = bytearray(40 * M)`
 	onProcess(t, func(t *testing.T, p place) {
 		flags := []string{"--memory", "64m", "--timeout", "40", "--disk", "50m"}
-		run := func(name, code string, cause box.Cause) {
+		try := func(name, code string, cause box.Cause) {
 			t.Run(name, func(t *testing.T) {
 				if cause == box.Exited {
 					python(t, p, kit+code, flags...).exited(t)
@@ -73,16 +74,24 @@ x = bytearray(40 * M)`
 			})
 		}
 		for name, code := range over {
-			run(name, code, box.OutOfMemory)
+			try(name, code, box.OutOfMemory)
 		}
 		for name, code := range within {
-			run(name, code, box.Exited)
+			try(name, code, box.Exited)
 		}
 		// An ordinary user's files are memory; root's are on a disk.
 		if p.user == harness.Ordinary {
-			run("files and memory together", inFiles, box.OutOfMemory)
+			t.Run("files that leave next to nothing are read all the same", func(t *testing.T) {
+				const size = 63<<20 + 512<<10
+				e := run(t, p, "--memory", "64m", "--disk", "64m", "--", "sh", "-c", "head -c "+fmt.Sprint(size)+" /dev/zero > f")
+				e.check(t, box.Exited, 0, box.LimitHit{Limit: "disk", Source: p.source("disk")})
+				if len(e.Artifacts) != 1 || e.Artifacts[0].Size != size || e.Artifacts[0].Error != "" {
+					t.Errorf("got %+v, %s", e.Artifacts, e.ArtifactsError)
+				}
+			})
+			try("files and memory together", inFiles, box.OutOfMemory)
 		} else {
-			run("files and memory apart", inFiles, box.Exited)
+			try("files and memory apart", inFiles, box.Exited)
 		}
 	})
 }

@@ -112,6 +112,8 @@ func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, b.allow(0)) }()
+	b.dog.spare.Store(memoryOverhead)
+	defer b.dog.spare.Store(0)
 	if err := b.Agent(ctx, wire.Exec{File: cell.ArgvAgent}, nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
 		return fmt.Errorf("cannot read files of the box: %w", err)
 	}

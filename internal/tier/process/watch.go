@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,6 +42,7 @@ type watchdog struct {
 	proc  *os.File
 	oom   <-chan struct{} // tells when to look at the group's account; nil without one
 	quit  context.CancelFunc
+	spare atomic.Int64 // bytes that the agent may have beside what the programs left
 	once  sync.Once
 	ended chan struct{} // closed by stop
 	done  chan struct{} // closed when it no longer looks
@@ -164,7 +166,7 @@ func (w *watchdog) look() []box.LimitHit {
 	if tasks >= l.Processes {
 		hits = append(hits, box.LimitHit{Limit: "max_processes", Source: "watchdog"})
 	}
-	if ok && procs.MemoryOver(all, sp.Bytes-sp.FreeBytes+sp.Shared, l.Memory) {
+	if ok && procs.MemoryOver(all, sp.Bytes-sp.FreeBytes+sp.Shared, l.Memory+w.spare.Load()) {
 		hits = append(hits, box.LimitHit{Limit: "memory", Source: "watchdog"})
 	}
 	return hits
