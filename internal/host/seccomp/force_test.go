@@ -149,49 +149,56 @@ func TestEveryJumpGoesBothWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gone := map[jump]bool{}
-		paths := force(t, p)
-		for _, way := range paths {
-			clear(m.covered)
-			m.check(t, way.input)
-			for i, done := range m.covered {
-				if done != slices.Contains(way.instructions, i) {
-					t.Fatalf("%v: instruction %d executed: %v, foreseen: %v", way.input, i, done, !done)
-				}
-			}
-			upper := way.input
-			for i := range upper.args {
-				upper.args[i] |= 0xdeadbeef << 32
-			}
-			m.check(t, upper)
-			for j := range way.jumps {
-				gone[j] = true
-			}
-		}
-		executed := map[int]bool{}
-		for _, way := range paths {
-			for _, i := range way.instructions {
-				executed[i] = true
-			}
-		}
-		conditional := 0
-		for i, f := range p {
-			if !executed[i] {
-				t.Errorf("instruction %d of %d cannot be reached", i, len(p))
-			}
-			if f.Code&7 != unix.BPF_JMP || f.Code == unix.BPF_JMP|unix.BPF_JA {
-				continue
-			}
-			conditional++
-			for _, taken := range []bool{true, false} {
-				if !gone[jump{i, taken}] {
-					t.Errorf("jump %d of %+v never goes the way %v", i, f, taken)
-				}
-			}
-		}
-		t.Logf("%d ways, %d instructions, %d conditional jumps both ways", len(paths), len(executed), conditional)
-		if conditional < 100 {
-			t.Errorf("only %d conditional jumps: the walker is stale", conditional)
+		if n := m.goesBothWays(t, p); n < 100 {
+			t.Errorf("only %d conditional jumps: the walker is stale", n)
 		}
 	})
+}
+
+// goesBothWays is that test for one program, and returns the number of its
+// conditional jumps.
+func (m *machine) goesBothWays(t *testing.T, p Program) int {
+	t.Helper()
+	gone := map[jump]bool{}
+	paths := force(t, p)
+	for _, way := range paths {
+		clear(m.covered)
+		m.check(t, way.input)
+		for i, done := range m.covered {
+			if done != slices.Contains(way.instructions, i) {
+				t.Fatalf("%v: instruction %d executed: %v, foreseen: %v", way.input, i, done, !done)
+			}
+		}
+		upper := way.input
+		for i := range upper.args {
+			upper.args[i] |= 0xdeadbeef << 32
+		}
+		m.check(t, upper)
+		for j := range way.jumps {
+			gone[j] = true
+		}
+	}
+	executed := map[int]bool{}
+	for _, way := range paths {
+		for _, i := range way.instructions {
+			executed[i] = true
+		}
+	}
+	conditional := 0
+	for i, f := range p {
+		if !executed[i] {
+			t.Errorf("instruction %d of %d cannot be reached", i, len(p))
+		}
+		if f.Code&7 != unix.BPF_JMP || f.Code == unix.BPF_JMP|unix.BPF_JA {
+			continue
+		}
+		conditional++
+		for _, taken := range []bool{true, false} {
+			if !gone[jump{i, taken}] {
+				t.Errorf("jump %d of %+v never goes the way %v", i, f, taken)
+			}
+		}
+	}
+	t.Logf("%d ways, %d instructions, %d conditional jumps both ways", len(paths), len(executed), conditional)
+	return conditional
 }

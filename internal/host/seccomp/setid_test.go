@@ -34,6 +34,9 @@ func TestSetidProgramIsItsRules(t *testing.T) {
 				t.Errorf("%s: instruction %d of %d was never executed", goarch, i, len(m.covered))
 			}
 		}
+		if n := m.goesBothWays(t, p); n < 20 {
+			t.Errorf("%s: only %d conditional jumps", goarch, n)
+		}
 	}
 }
 
