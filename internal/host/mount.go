@@ -62,6 +62,16 @@ func OnMemory(dir string) (bool, error) {
 	return st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC, nil
 }
 
+// NoExec reports whether nothing in dir can be executed, whatever its mode
+// (mount(2), MS_NOEXEC).
+func NoExec(dir string) (bool, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return false, fmt.Errorf("cannot stat file system of %s: %w", dir, err)
+	}
+	return st.Flags&unix.ST_NOEXEC != 0, nil
+}
+
 // Allocated returns the bytes that a file really occupies.
 func Allocated(f *os.File) int64 {
 	var st unix.Stat_t

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // op is one thing that a stage does, all in namespaces of its own.
 type op struct {
 	// Do is bind (From on To), rbind (with what is mounted below), readonly (To
-	// becomes a read-only mount), remount (a mount becomes read-only), mount (a
+	// becomes a read-only mount), noexec (likewise), remount (a mount becomes read-only), mount (a
 	// file system of type From on To), file, folder, link (make To), write (From into To),
 	// drop (capability Number leaves the bounding set), refuse (system call
 	// Number gets error Errno, by a filter).
@@ -100,6 +100,11 @@ func (o op) do() error {
 		return syscall.Mount("", o.To, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
 	case "remount":
 		return syscall.Mount("", o.To, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
+	case "noexec":
+		if err := syscall.Mount(o.To, o.To, "", syscall.MS_BIND, ""); err != nil {
+			return err
+		}
+		return syscall.Mount("", o.To, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_NOEXEC, "")
 	case "mount":
 		return syscall.Mount("stage", o.To, o.From, 0, o.Data)
 	case "link":

@@ -131,7 +131,7 @@ func namespaceCases() []taken {
 func mountCases(t *testing.T, u harness.User) []taken {
 	t.Helper()
 	id := map[harness.User]int{harness.Ordinary: harness.OrdinaryID}[u]
-	inMemory := harness.Dir(t, harness.Root)
+	inMemory, noExec := harness.Dir(t, harness.Root), harness.Dir(t, u)
 	noProc := map[box.TierName]outcome{
 		box.TierGvisor:  missing("systempaths=unconfined", "/proc of the box's PID namespace", "fresh /proc", "nested user namespace"),
 		box.TierProcess: missing("systempaths=unconfined", "fresh /proc", "fresh /proc", "masked /proc"),
@@ -172,6 +172,15 @@ func mountCases(t *testing.T, u harness.User) []taken {
 			box.TierGvisor: weakDisk,
 			// An ordinary user's boxes write to memory that is theirs.
 			box.TierProcess: {root: flips(box.Weak, "disk store"), says: map[harness.User]string{harness.Root: "in memory (tmpfs)"}[u]},
+		},
+	}, {
+		name:  "executing in the state folder",
+		stage: stage{Ops: []op{{Do: "noexec", To: noExec}}},
+		state: noExec,
+		tiers: map[box.TierName]outcome{
+			box.TierGvisor: missing("noexec", "noexec", "unlinked store"),
+			// Boxes with the host image run what is in /usr, and root mounts images.
+			box.TierProcess: {ordinary: flips(box.Missing, "image base"), says: map[harness.User]string{harness.Ordinary: "noexec"}[u]},
 		},
 	}, {
 		name:  "terminals",

@@ -61,6 +61,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		if b.Store, err = host.OpenUnlinked(t.StoreDir()); err != nil {
 			return err
 		}
+		if err = t.canMap(b.Store); err != nil {
+			return err
+		}
 		if _, err = t.system(); err != nil {
 			return err
 		}

@@ -230,6 +230,11 @@ func (t *Tier) asUser(ctx context.Context, l box.Limits, img *image.Image, b *pb
 		return box.Errorf(box.Unusable, "create box", "cannot bound the disk of a process box for an ordinary user: what it writes is in memory, and disk %d MiB is more than memory %d MiB", l.Disk>>20, l.Memory>>20).
 			WithHint("set disk to at most the memory limit, or use tier gvisor, whose disk is on disk")
 	}
+	if len(img.Binds) == 0 { // its programs are in the state folder, not on the host
+		if err := t.canExecute(); err != nil {
+			return err
+		}
+	}
 	var err error
 	if b.tree, err = t.cfg.Images.Store.Tree(ctx, img, t.cfg.Images.Progress); err != nil {
 		return err

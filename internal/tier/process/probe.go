@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
 	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
@@ -27,13 +28,30 @@ func (t *Tier) Probe(ctx context.Context) box.Caps {
 	}
 	p.Add(probe.Groups(ctx, t.cfg.Groups, weakMemory, weakCPU)...)
 	hostSteps(ctx, p, t.RunDir())
-	p.Add(probe.Terminal(), probe.HostImage(ctx, t.cfg.Images, !t.Root()), probe.BaseImage(t.cfg.Images.Store), probe.Agent(t.cfg.Agent))
+	base := probe.BaseImage(t.cfg.Images.Store)
+	if err := t.canExecute(); err != nil && !t.Root() {
+		base = probe.Step{Step: trial.Missing(base.Name, err, adviceNoExec)}
+	}
+	p.Add(probe.Terminal(), probe.HostImage(ctx, t.cfg.Images, !t.Root()), base, probe.Agent(t.cfg.Agent))
 	if broken := p.FirstMissing(); broken == "" {
 		p.Add(t.probeBox(ctx))
 	} else {
 		p.Add(probe.NotTried(probe.StepBox, broken))
 	}
 	return p.Caps()
+}
+
+const adviceNoExec = "name a state folder on a file system that is not mounted noexec: --state DIR or SUNABA_STATE; or use --image host"
+
+// canExecute says whether programs of an image that is extracted could run: an
+// ordinary user's boxes show the tree where it lies.
+func (t *Tier) canExecute() error {
+	no, err := host.NoExec(t.State)
+	if err == nil && no {
+		err = box.Errorf(box.Unusable, "create box", "cannot execute programs of the image: %s, where it is extracted, is mounted noexec", t.State).
+			WithHint(adviceNoExec)
+	}
+	return err
 }
 
 // ProbeWithout answers for a Tier that could not be made: why says what failed
