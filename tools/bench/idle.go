@@ -32,7 +32,7 @@ func (s *setup) sleepers(usable []peer) []sleeper {
 			all = append(all, s.sleepingOCI(p, strings.Fields(p.name)[0], sleep))
 		case p.name == nameExec:
 			all = append(all, sleeper{"sunaba gvisor, base, boxes of one process", "through the Go API, as a daemon would hold them", s.live.sleeping})
-		case p.argv == nil || strings.HasPrefix(p.name, "docker") || p.name == "bare exec":
+		case p.argv == nil || p.silent || strings.HasPrefix(p.name, "docker") || p.name == "bare exec":
 		default:
 			all = append(all, foreground(p, sleep))
 		}

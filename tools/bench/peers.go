@@ -31,6 +31,8 @@ type peer struct {
 	// of them is set.
 	argv func(program []string) []string
 	call func(ctx context.Context, program []string, out *os.File) error
+	// silent peers run no program, and say whatever they say.
+	silent bool
 	// file is passed as descriptor 3.
 	file string
 	env  []string
@@ -101,6 +103,8 @@ func (s *setup) peers() []peer {
 		{name: "bare exec", what: "fork and exec on the host, no walls", argv: func(program []string) []string {
 			return append([]string{"/usr/bin/" + program[0]}, program[1:]...)
 		}},
+		{name: "sunaba, its start", what: "`sunaba version`: what the program itself needs before it does anything, no box", silent: true,
+			argv: func([]string) []string { return []string{s.sunaba, "version"} }},
 		peer{name: "unshare", what: "all namespaces but time, the root changed; no limits, no filter, all capabilities of its user namespace",
 			argv: fixed("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--net", "--ipc", "--uts", "--cgroup", "--root="+s.root, "--mount-proc")}.needs("unshare"),
 		peer{name: nameBwrap, what: "the same namespaces, no capability; no limits, no filter", argv: bwrap()}.needs("bwrap"),

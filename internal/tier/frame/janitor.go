@@ -1,10 +1,13 @@
 package frame
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -37,13 +40,32 @@ func startJanitor(program *os.File, state string, id box.ID) (*guard, error) {
 		Stdin: r, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if program != nil {
-		cmd.Path = host.FDPath(program.Fd()) // the child's before it executes; then it is closed
+		// Of the child, before it executes what it names; then it is closed.
+		cmd.Path = host.FDPath(program.Fd())
+	}
+	if waiter := waiter(); program != nil && waiter != nil {
+		defer waiter.Close()
+		cmd.Path, cmd.ExtraFiles = host.FDPath(waiter.Fd()), []*os.File{program}
 	}
 	if err := cmd.Start(); err != nil {
 		w.Close()
 		return nil, fmt.Errorf("cannot start janitor: %w", err)
 	}
 	return &guard{cmd: cmd, front: w}, nil
+}
+
+// waiter returns what a janitor is until it is needed, or nil where it has to be
+// itself at once.
+func waiter() *os.File {
+	code := janitor.Waiter(runtime.GOARCH)
+	if code == nil {
+		return nil
+	}
+	f, err := host.Sealed("sunaba-waiter", io.NewSectionReader(bytes.NewReader(code), 0, int64(len(code))))
+	if err != nil {
+		return nil // a host without programs in memory
+	}
+	return f
 }
 
 // dismiss tells the janitor that all is clean. It does not wait for its end,

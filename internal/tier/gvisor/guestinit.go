@@ -3,6 +3,8 @@ package gvisor
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // guestInit returns the first process of a guest, as a static program of a few
@@ -15,7 +17,7 @@ func guestInit(arch string) ([]byte, error) {
 	le := binary.LittleEndian
 	switch arch {
 	case "amd64":
-		machine = 62
+		machine = host.MachineAMD64
 		code = []byte{
 			0xb8, 13, 0, 0, 0, // mov eax, SYS_rt_sigaction
 			0xbf, 17, 0, 0, 0, // mov edi, SIGCHLD
@@ -29,7 +31,7 @@ func guestInit(arch string) ([]byte, error) {
 			0x90, // nop
 		}
 	case "arm64":
-		machine = 183
+		machine = host.MachineARM64
 		movz := func(reg, imm uint32) []byte { return le.AppendUint32(nil, 0xd2800000|imm<<5|reg) }
 		word := func(w uint32) []byte { return le.AppendUint32(nil, w) }
 		for _, part := range [][]byte{
@@ -51,25 +53,5 @@ func guestInit(arch string) ([]byte, error) {
 	}
 	action := make([]byte, 32)
 	action[0] = 1 // sa_handler = SIG_IGN
-	body := append(code, action...)
-
-	const base, headers = 0x400000, 64 + 56
-	size := uint64(headers + len(body))
-	out := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	out = le.AppendUint16(out, 2) // ET_EXEC
-	out = le.AppendUint16(out, machine)
-	out = le.AppendUint32(out, 1)
-	out = le.AppendUint64(out, base+headers) // entry
-	out = le.AppendUint64(out, 64)           // program headers
-	out = le.AppendUint64(out, 0)
-	out = le.AppendUint32(out, 0)
-	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
-		out = le.AppendUint16(out, v)
-	}
-	out = le.AppendUint32(out, 1) // PT_LOAD
-	out = le.AppendUint32(out, 5) // R+X
-	for _, v := range []uint64{0, base, base, size, size, 0x1000} {
-		out = le.AppendUint64(out, v)
-	}
-	return append(out, body...), nil
+	return host.TinyELF(machine, append(code, action...)), nil
 }

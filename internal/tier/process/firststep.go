@@ -1,10 +1,10 @@
 package process
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // firstStep returns what a box's first process executes before it becomes the
@@ -43,25 +43,5 @@ func firstStep(arch string) []byte {
 		0x0f, 0x05, // syscall
 	}
 	code = append(code, fmt.Sprintf("/proc/self/fd/%d\x00", cell.SelfFD)...)
-	const base, headers = 0x400000, 64 + 56
-	const elfMachineAMD64 = 62
-	size := uint64(headers + len(code))
-	le := binary.LittleEndian
-	out := []byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-	out = le.AppendUint16(out, 2) // ET_EXEC
-	out = le.AppendUint16(out, elfMachineAMD64)
-	out = le.AppendUint32(out, 1)
-	out = le.AppendUint64(out, base+headers) // entry
-	out = le.AppendUint64(out, 64)           // program headers
-	out = le.AppendUint64(out, 0)
-	out = le.AppendUint32(out, 0)
-	for _, v := range []uint16{64, 56, 1, 0, 0, 0} {
-		out = le.AppendUint16(out, v)
-	}
-	out = le.AppendUint32(out, 1) // PT_LOAD
-	out = le.AppendUint32(out, 5) // R+X
-	for _, v := range []uint64{0, base, base, size, size, 0x1000} {
-		out = le.AppendUint64(out, v)
-	}
-	return append(out, code...)
+	return host.TinyELF(host.MachineAMD64, code)
 }
