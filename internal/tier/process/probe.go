@@ -34,7 +34,7 @@ func (t *Tier) Probe(ctx context.Context) box.Caps {
 	}
 	p.Add(probe.Terminal(), probe.HostImage(ctx, t.cfg.Images, !t.Root()), base, probe.Agent(t.cfg.Agent))
 	if broken := p.FirstMissing(); broken == "" {
-		p.Add(t.probeBox(ctx))
+		p.Add(t.probeBox(ctx, p.Caps().Weak))
 	} else {
 		p.Add(probe.NotTried(probe.StepBox, broken))
 	}

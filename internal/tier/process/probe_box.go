@@ -18,8 +18,9 @@ import (
 )
 
 // probeBox makes a real box, reads what its walls are while a program stands in
-// it, runs the agent in it, and destroys it.
-func (t *Tier) probeBox(ctx context.Context) (s probe.Step) {
+// it, runs the agent in it, and destroys it. What the box reports as weak and no
+// step has told before, it tells.
+func (t *Tier) probeBox(ctx context.Context, told []string) (s probe.Step) {
 	fail := func(err error) probe.Step {
 		var advice string
 		var be *box.Error
@@ -60,6 +61,12 @@ func (t *Tier) probeBox(ctx context.Context) (s probe.Step) {
 	}
 	s = probe.Needed(trial.Works(probe.StepBox, fmt.Sprintf("made in %d ms, a program ran in %d ms, %d threads of %d processes are as promised, the agent answered",
 		made.Milliseconds(), ran.Milliseconds(), v.threads, v.processes)))
+	for _, w := range b.Weak() {
+		if !slices.Contains(told, w) {
+			s.State, s.Weak = box.Weak, append(s.Weak, w)
+			s.Detail += "; weak: " + w
+		}
+	}
 	return s
 }
 
