@@ -39,7 +39,11 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if c.starter, err = newStarter(); err != nil {
 		return nil, refused(err)
 	}
-	err = jail.Build(conf)
+	conf.RootApart = len(c.set.Sources) > 0 // a folder that all boxes of its user share
+	for i := range c.set.Apart {
+		conf.Binds[i].Apart = true
+	}
+	weak, err := jail.Build(conf)
 	for _, m := range conf.Binds {
 		m.Tree.Close() // attached by now
 	}
@@ -72,6 +76,7 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if ready.Applied, err = c.starter.confine(c.set.Domain); err != nil {
 		return nil, refused(err)
 	}
+	ready.Applied.Weak = append(weak, ready.Applied.Weak...)
 	spareThreads(spare)
 	if ready.Tasks, err = ownTasks(); err != nil {
 		return nil, err

@@ -22,8 +22,11 @@ import (
 
 // Config says what the jail consists of.
 type Config struct {
-	Dir  string   // a folder of the box's own, used as mount point; may hold nothing else called root or store
+	Dir  string   // a folder of the box's own, used as mount point; may hold nothing else called root, store or nothing
 	Root *os.File // detached mount of the image; made read-only here
+	// RootApart says that the root is a folder that others use, too. It is
+	// shown through a file system of the box's own; see apart.
+	RootApart bool
 	// Store is a detached, empty file system for everything writable. Without
 	// one a tmpfs with the given size and number of inodes is made.
 	Store      *os.File
@@ -45,11 +48,12 @@ type Writable struct {
 type Bind struct {
 	Tree   *os.File // detached mount, attributes set
 	Target string
+	Apart  bool // see Config.RootApart
 }
 
-// Build makes the jail and enters it. On an error the process is in no state to
-// go on.
-func Build(c Config) error {
+// Build makes the jail and enters it, and says in words what this host could not
+// give. On an error the process is in no state to go on.
+func Build(c Config) (weak []string, err error) {
 	b := builder{c: c, root: filepath.Join(c.Dir, "root"), store: filepath.Join(c.Dir, "store")}
 	for _, step := range []struct {
 		what string
@@ -67,15 +71,16 @@ func Build(c Config) error {
 		{"new root", b.pivot},
 	} {
 		if err := step.do(); err != nil {
-			return fmt.Errorf("cannot set up %s: %w", step.what, err)
+			return nil, fmt.Errorf("cannot set up %s: %w", step.what, err)
 		}
 	}
-	return nil
+	return b.weak, nil
 }
 
 type builder struct {
 	c           Config
 	root, store string
+	weak        []string
 	empty       string // where in the new root the empty folder is mounted; "" before the first
 }
 
@@ -105,7 +110,7 @@ func (b *builder) attach(tree *os.File, path string) error {
 }
 
 func (b *builder) mountRoot() error {
-	for _, d := range []string{b.root, b.store} {
+	for _, d := range []string{b.root, b.store, filepath.Join(b.c.Dir, "nothing")} {
 		if err := os.Mkdir(d, 0o700); err != nil && !os.IsExist(err) {
 			return err
 		}
@@ -113,7 +118,10 @@ func (b *builder) mountRoot() error {
 	if err := setAttr(b.c.Root, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
 		return err
 	}
-	return hostfs.MoveMount(b.c.Root, b.root)
+	if err := hostfs.MoveMount(b.c.Root, b.root); err != nil || !b.c.RootApart {
+		return err
+	}
+	return b.apart("/")
 }
 
 // mountStore mounts the writable file system aside and binds one folder of it
@@ -169,6 +177,12 @@ func (b *builder) mountBinds() error {
 			return err
 		}
 		if err := b.attach(m.Tree, m.Target); err != nil {
+			return err
+		}
+		if !m.Apart {
+			continue
+		}
+		if err := b.apart(m.Target); err != nil {
 			return err
 		}
 	}

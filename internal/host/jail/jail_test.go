@@ -78,10 +78,11 @@ func buildWith(dir, link, to string) error {
 	if err != nil {
 		return err
 	}
-	return Build(Config{
+	_, err = Build(Config{
 		Dir: dir, Root: os.NewFile(uintptr(fd), "root"), StoreBytes: 1 << 20, StoreFiles: 100, ShmBytes: 1 << 20, Hostname: "jail",
 		Writable: []Writable{{"/workspace", 0o755}, {"/tmp", 0o1777}},
 	})
+	return err
 }
 
 // CVE-2019-19921, CVE-2023-27561, CVE-2025-52565, CVE-2021-30465: a mount point

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -52,6 +53,8 @@ type pbox struct {
 	fs   *os.File // store, detached; nil if it is a tmpfs of the box's own
 	cell cell.Ready
 	dog  *watchdog // nil before the box stands
+	// Tasks that the group has refused, and those that belong to runs that are over.
+	refused, told atomic.Int64
 }
 
 // Create implements box.Tier.
@@ -178,6 +181,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 	if err != nil {
 		return s, passed, err
 	}
+	s.Apart = len(img.Binds)
 	for _, m := range mounts {
 		s.Binds = append(s.Binds, m.Target)
 		if !m.ReadOnly {
