@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/host/seccomp"
 	"github.com/sunaba-dev/sunaba/test/harness"
@@ -62,6 +64,7 @@ func release(t *testing.T, u harness.User) canaries {
 			}
 		}()
 	}
+	useHostFile(t)
 	victim := careless(t, u, c, "/bin/sh", "-c", "echo up; read line", c.Secret)
 	in, err := victim.StdinPipe()
 	if err != nil {
@@ -73,6 +76,41 @@ func release(t *testing.T, u harness.User) canaries {
 		_ = victim.Wait()
 	})
 	return c
+}
+
+// useHostFile locks a program of the host, and runs it again and again, for boxes
+// that can feel it.
+func useHostFile(t *testing.T) {
+	t.Helper()
+	const program = "/usr/bin/true"
+	f, err := os.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() {
+		close(stop)
+		<-stopped
+	})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				cmd := exec.Command(program)
+				cmd.Env = []string{}
+				_ = cmd.Run()
+			}
+		}
+	}()
 }
 
 // begin starts a command and waits for its first line.

@@ -53,10 +53,12 @@ func all(t *testing.T, r *rand.Rand) (jobs []job) {
 	files := groups(t)
 	for _, p := range places() {
 		for _, name := range slices.Sorted(maps.Keys(files)) {
-			cases := slices.Clone(files[name])
+			cases := shared(p, files[name])
 			r.Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
-			jobs = append(jobs, job{p.String() + ": " + name, func(t *testing.T) { batch(t, p, cases) }})
-			for _, c := range cases {
+			if len(cases) > 0 {
+				jobs = append(jobs, job{p.String() + ": " + name, func(t *testing.T) { batch(t, p, cases) }})
+			}
+			for _, c := range files[name] {
 				if c.is("alone") && c.due(p.tier) {
 					jobs = append(jobs, job{p.String() + ": " + c.Name, func(t *testing.T) { alone(t, p, c) }})
 				}
