@@ -74,22 +74,35 @@ func buildWith(dir, link, to string) error {
 			return err
 		}
 	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, aside, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if link == "" && to == "mounted below" {
+		if err := unix.Mount("tmpfs", filepath.Join(aside, "elsewhere"), "tmpfs", 0, ""); err != nil {
+			return err
+		}
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, aside, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return err
 	}
-	_, err = Build(Config{
-		Dir: dir, Root: os.NewFile(uintptr(fd), "root"), StoreBytes: 1 << 20, StoreFiles: 100, ShmBytes: 1 << 20, Hostname: "jail",
+	weak, err := Build(Config{
+		RootApart: true,
+		Dir:       dir, Root: os.NewFile(uintptr(fd), "root"), StoreBytes: 1 << 20, StoreFiles: 100, ShmBytes: 1 << 20, Hostname: "jail",
 		Writable: []Writable{{"/workspace", 0o755}, {"/tmp", 0o1777}},
 	})
+	fmt.Print(strings.Join(weak, "; "))
+	if len(weak) == 0 && err == nil {
+		var st unix.Statfs_t
+		if err := unix.Statfs("/", &st); err != nil || st.Type != unix.OVERLAYFS_SUPER_MAGIC {
+			return fmt.Errorf("the root is of type %#x (%v)", st.Type, err)
+		}
+	}
 	return err
 }
 
 // CVE-2019-19921, CVE-2023-27561, CVE-2025-52565, CVE-2021-30465: a mount point
 // that is a link takes the mount to where the image says.
 func TestImageWithLinksForMountPointsIsRefused(t *testing.T) {
-	if said, ok := build(t, "", ""); !ok {
-		t.Fatalf("an image without links was refused: %s", said)
+	if said, ok := build(t, "", ""); !ok || said != "" {
+		t.Fatalf("an image without links was refused, or is weak: %s", said)
 	}
 	for _, link := range []string{"/proc", "/dev", "/sys", "/tmp", "/workspace"} {
 		for _, to := range []string{"/elsewhere", "elsewhere", "/", "../../../..", "/proc/self/fd", "/etc", link} {
@@ -97,6 +110,14 @@ func TestImageWithLinksForMountPointsIsRefused(t *testing.T) {
 				t.Errorf("%s -> %s: built: %v: %s", link, to, ok, said)
 			}
 		}
+	}
+}
+
+// A folder that cannot be set apart is shown as it is, and named as weak.
+func TestFolderThatCannotBeSetApartIsWeak(t *testing.T) {
+	said, ok := build(t, "", "mounted below")
+	if !ok || said != "files: programs can see when a file of / is used outside the box, and can lock it: other file systems are mounted in it" {
+		t.Errorf("built: %v: %q", ok, said)
 	}
 }
 
