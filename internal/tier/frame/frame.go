@@ -16,6 +16,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -117,6 +118,10 @@ type Box struct {
 
 	Seeded []files.SeedRecord // what the seeds became
 	Weaker []string           // see box.Box.Weak
+
+	// Kills for want of memory that were seen, and those that belong to runs that
+	// are over.
+	kills, told atomic.Int64
 
 	site  *Site
 	adapt Adapter

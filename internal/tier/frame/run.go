@@ -25,6 +25,7 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 		e.Expire = l.Timeout + l.Grace + expireMargin
 	}
 	started := time.Now()
+	b.told.Store(b.kills.Load()) // what was seen between runs is no run's
 	r := &run{b: b, st: st, limit: make(chan box.LimitHit, 8)}
 	b.Conn.OnLimit(r.onLimit)
 	defer b.Conn.OnLimit(nil)
@@ -108,12 +109,13 @@ func (r *run) ask(ended <-chan struct{}, ticks <-chan time.Time) {
 
 // finish completes a result with the accounts that outlive the program.
 func (r *run) finish(res box.Result, started time.Time) box.Result {
-	if hit, ok := r.b.outOfMemory(); ok {
+	if hit, ok := r.b.OutOfMemory(); ok {
 		r.add(hit)
 	}
 	for _, hit := range r.b.adapt.Touched() {
 		r.add(hit)
 	}
+	r.b.told.Store(r.b.kills.Load()) // the next run's account begins here
 	res.Limits = r.hits()
 	res.Usage = r.b.usage(time.Since(started))
 	return res
@@ -212,7 +214,7 @@ func (r *run) stopped(s *box.Stop) box.Result {
 // counters. What the guest kernel refused came before the program's end on the
 // same link, so a limit that ends the run is known by now.
 func (r *run) ended(err error, w *wire.Waited) box.Result {
-	if hit, ok := r.b.outOfMemory(); ok {
+	if hit, ok := r.b.OutOfMemory(); ok {
 		return r.stopped(stopFor(hit))
 	}
 	if r.b.Spec.Limits.OnLimit == box.LimitKill {
@@ -249,17 +251,18 @@ func (r *run) ended(err error, w *wire.Waited) box.Result {
 	return box.Result{Cause: box.Exited, ExitCode: ws.ExitStatus()}
 }
 
-// outOfMemory asks the host kernel whether it killed in this box's group because
-// the group was at its limit. A kill for want of memory elsewhere is told as what
-// it was to the program: a signal.
-func (b *Box) outOfMemory() (box.LimitHit, bool) {
+// OutOfMemory asks the host kernel whether it killed in this box's group because
+// the group was at its limit, since the last run that was told of it. A kill for
+// want of memory elsewhere is told as what it was to the program: a signal.
+func (b *Box) OutOfMemory() (box.LimitHit, bool) {
 	if b.Group == nil {
 		return box.LimitHit{}, false
 	}
 	s, err := b.Group.Stats()
-	if err != nil || !s.OutOfMemory() {
+	if err != nil || !s.OutOfMemory() || s.OOMKills.N <= b.told.Load() {
 		return box.LimitHit{}, false
 	}
+	b.kills.Store(s.OOMKills.N)
 	return box.LimitHit{Limit: "memory", Source: s.OOMKills.Source}, true
 }
 
@@ -341,7 +344,7 @@ func causeOf(limit string) box.Cause {
 // startFailed tells a program that cannot be started, the caller's mistake, from
 // a box that is gone, or as good as gone: then the program may have run.
 func (r *run) startFailed(ctx context.Context, cmd box.Command, err error) (box.Result, error) {
-	if hit, ok := r.b.outOfMemory(); ok {
+	if hit, ok := r.b.OutOfMemory(); ok {
 		return r.stopped(stopFor(hit)), nil
 	}
 	if !errors.Is(err, wire.ErrGone) && !errors.Is(err, context.DeadlineExceeded) {

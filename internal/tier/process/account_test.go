@@ -126,3 +126,38 @@ func TestMemoryIsBoundedBetweenRuns(t *testing.T) {
 		}
 	}
 }
+
+// What became of one run is not told of the next.
+func TestEachRunHasItsOwnAccount(t *testing.T) {
+	tier := newTier(t)
+	b, err := tier.Create(t.Context(), spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gone(t, tier, b)
+	for _, c := range []struct {
+		code  string
+		cause box.Cause
+		limit string
+	}{
+		{"import os, time\ntry:\n  while True:\n    if os.fork() == 0: time.sleep(60)\nexcept OSError: time.sleep(0.5)\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)", box.Signaled, "max_processes"},
+		{"pass", box.Exited, ""},
+		{"x = bytearray(512 << 20)\nimport time; time.sleep(60)", box.OutOfMemory, "memory"},
+		{"pass", box.Exited, ""},
+	} {
+		res, err := b.Run(t.Context(), box.Command{Argv: []string{"python3", "-c", c.code}}, box.Streams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Cause == box.Lost && c.limit == "" {
+			return // in control groups of version 2 the kernel ended the whole box
+		}
+		var limits []string
+		for _, l := range res.Limits {
+			limits = append(limits, l.Limit)
+		}
+		if res.Cause != c.cause || strings.Join(limits, " ") != c.limit {
+			t.Errorf("%s: ended by %s, limits %v, want %s and %q", c.code, res.Cause, limits, c.cause, c.limit)
+		}
+	}
+}

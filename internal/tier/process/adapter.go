@@ -73,7 +73,8 @@ func (a adapter) Written() int64 {
 func (a adapter) Touched() []box.LimitHit {
 	var hits []box.LimitHit
 	if g := a.b.Group; g != nil {
-		if s, err := g.Stats(); err == nil && s.PidsMax.N > 0 {
+		if s, err := g.Stats(); err == nil && s.PidsMax.N > a.b.told.Load() {
+			a.b.refused.Store(s.PidsMax.N)
 			hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
 		}
 	}
@@ -84,6 +85,7 @@ func (a adapter) Touched() []box.LimitHit {
 // program believes to have written what is not there.
 func (b *pbox) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Result, error) {
 	res, err := b.Box.Run(ctx, cmd, st)
+	b.told.Store(b.refused.Load())
 	if err == nil {
 		err = b.damage()
 	}

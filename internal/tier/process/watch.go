@@ -114,8 +114,8 @@ func (w *watchdog) run() {
 			w.tell(hit)
 		}
 		if outOfMemory {
-			if s, err := w.b.Group.Stats(); err == nil && s.OutOfMemory() {
-				w.tell(box.LimitHit{Limit: "memory", Source: s.OOMKills.Source})
+			if hit, ok := w.b.OutOfMemory(); ok {
+				w.tell(hit)
 				outOfMemory = false
 			}
 		}
