@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"sync/atomic"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -54,8 +53,6 @@ type pbox struct {
 	fs   *os.File // store, detached; nil if it is a tmpfs of the box's own
 	cell cell.Ready
 	dog  *watchdog // nil before the box stands
-	// Tasks that the group has refused, and those that belong to runs that are over.
-	refused, told atomic.Int64
 	// Tasks that the group has refused, and those that belong to runs that are over.
 	refused, told atomic.Int64
 }
