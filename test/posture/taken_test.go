@@ -174,6 +174,14 @@ func mountCases(t *testing.T, u harness.User) []taken {
 			box.TierProcess: {root: flips(box.Weak, "disk store"), says: map[harness.User]string{harness.Root: "in memory (tmpfs)"}[u]},
 		},
 	}, {
+		name:  "a file system of its own for /usr",
+		stage: stage{Ops: []op{{Do: "mount", From: "tmpfs", To: "/usr/src"}}},
+		// Root clones /usr alone, an ordinary user only with what is mounted in it.
+		tiers: only(box.TierProcess, outcome{
+			ordinary: flips(box.Weak, "whole box"), runsWeak: true,
+			says: map[harness.User]string{harness.Ordinary: "other file systems are mounted in it"}[u],
+		}),
+	}, {
 		name:  "executing in the state folder",
 		stage: stage{Ops: []op{{Do: "noexec", To: noExec}}},
 		state: noExec,

@@ -67,7 +67,7 @@ func (r *runner) ociSpec(in inputs, sources []string, empty string) *specs.Spec 
 		s.Annotations["dev.gvisor.tar.rootfs.upper"] = fdPath(in.seeds)
 	}
 	for i, m := range r.set.Mounts {
-		opts := []string{"nosuid", "nodev"}
+		opts := []string{"rbind", "nosuid", "nodev"} // with what is mounted in it: the kernel does not take it apart for us
 		if m.ReadOnly {
 			opts = append(opts, "ro")
 		}
