@@ -37,6 +37,7 @@ func apiCases() []apiCase {
 		{id: "H97", what: "the posture of gvisor's processes", elsewhere: [2]string{"test/posture/walls_test.go", "TestWallsOfALiveBox"}},
 		{id: "H97", what: "the posture of the process tier's processes", elsewhere: [2]string{"test/posture/walls_process_test.go", "TestWallsOfALiveProcessBox"}},
 		{id: "CVE-2019-5736", what: "a program whose interpreter is the program that starts it", run: interpreterIsAgent},
+		{id: "", what: "limits of PID 1, without which results cannot be read", run: limitsOfFirst},
 		{id: "CVE-2024-21626", what: "a working folder that is a descriptor", run: folderIsDescriptor},
 	}
 }
@@ -47,7 +48,7 @@ func TestAttacksOnTheCaller(t *testing.T) {
 			harness.NothingLeft(t)
 			n := settle(t, p)
 			for _, c := range apiCases() {
-				t.Run(c.id+" "+c.what, func(t *testing.T) {
+				t.Run(strings.TrimSpace(c.id+" "+c.what), func(t *testing.T) {
 					if c.run == nil {
 						text, err := os.ReadFile(filepath.Join(harness.ModuleRoot(), c.elsewhere[0]))
 						if err != nil || !strings.Contains(string(text), c.elsewhere[1]) {
@@ -236,6 +237,21 @@ func folderIsDescriptor(t *testing.T, p place) {
 		rep := harness.Report(t, p.user, slices.Concat(flags(p.tier), []string{"--writable-dir", dir, "--", "pwd"})...)
 		if rep.Error == nil || rep.Error.Kind != box.Invalid && rep.Error.Kind != box.Denied {
 			t.Errorf("%s: it ended by %s, %+v: %q", dir, rep.Cause, rep.Error, rep.StdoutClean)
+		}
+	}
+}
+
+// limitsOfFirst takes from PID 1 what it needs to hand out results. It may
+// succeed: then the result has to say that there is none.
+func limitsOfFirst(t *testing.T, p place) {
+	for _, limit := range []string{"NOFILE, (4, 4)", "NOFILE, (0, 0)", "AS, (1 << 20,) * 2", "FSIZE, (0, 0)", "STACK, (4096,) * 2", "NPROC, (1, 1)"} {
+		rep := shell(t, p, fmt.Sprintf(`echo x > file; python3 -c 'import resource; resource.prlimit(1, resource.RLIMIT_%s)' 2>/dev/null`, limit))
+		there := slices.ContainsFunc(rep.Artifacts, func(a box.Artifact) bool { return a.Path == "file" && a.Error == "" })
+		if there == (rep.ArtifactsError != "") {
+			t.Errorf("%s: the file is there: %v, and the result says %q", limit, there, rep.ArtifactsError)
+		}
+		if p.tier == box.TierGvisor && !there {
+			t.Errorf("%s: the guest's PID 1 was reached: %s", limit, rep.ArtifactsError)
 		}
 	}
 }

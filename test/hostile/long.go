@@ -1,9 +1,5 @@
-//go:build hostile && !hostilelong
+//go:build hostile || hostilelong
 
 package hostile
 
-const (
-	long     = true
-	rounds   = 0
-	together = 0
-)
+const long = true

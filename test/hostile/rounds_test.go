@@ -1,3 +1,5 @@
+//go:build hostilelong
+
 package hostile
 
 import (
@@ -12,14 +14,16 @@ import (
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
+const (
+	rounds   = 20 // how often everything is run
+	together = 4  // boxes at once
+)
+
 // TestInAnyOrderAndTogether runs everything many times, each time in another
 // order and with several boxes at once: a wall may stand only as long as nobody
 // pushes at it from the other side. The cases of a file that share a box are
 // shuffled, too.
 func TestInAnyOrderAndTogether(t *testing.T) {
-	if rounds == 0 {
-		t.Skip("it takes hours: make hostile-long, which is -tags hostilelong, runs it")
-	}
 	seed := uint64(time.Now().UnixNano())
 	for round := range rounds {
 		t.Run(fmt.Sprintf("round %d, seed %d", round, seed+uint64(round)), func(t *testing.T) {

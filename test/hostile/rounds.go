@@ -1,9 +1,0 @@
-//go:build hostilelong
-
-package hostile
-
-const (
-	long     = true
-	rounds   = 20
-	together = 4
-)
