@@ -22,7 +22,7 @@ import (
 
 // Config says what the jail consists of.
 type Config struct {
-	Dir  string   // a folder of the box's own, used as mount point; may hold nothing else called root, store or nothing
+	Dir  string   // a folder of the box's own, used as mount point; may hold nothing else called root, store, nothing or points
 	Root *os.File // detached mount of the image; made read-only here
 	// RootApart says that the root is a folder that others use, too. It is
 	// shown through a file system of the box's own; see apart.
@@ -118,10 +118,18 @@ func (b *builder) mountRoot() error {
 	if err := setAttr(b.c.Root, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
 		return err
 	}
-	if err := hostfs.MoveMount(b.c.Root, b.root); err != nil || !b.c.RootApart {
+	if err := hostfs.MoveMount(b.c.Root, b.root); err != nil {
 		return err
 	}
-	return b.apart("/")
+	switch places, err := b.missing(); {
+	case err != nil:
+		return err
+	case len(places) > 0:
+		return b.addPlaces(places) // and apart with that
+	case b.c.RootApart:
+		return b.apart("/")
+	}
+	return nil
 }
 
 // mountStore mounts the writable file system aside and binds one folder of it
