@@ -38,15 +38,15 @@ func (i Images) Open(ctx context.Context, spec box.Spec) (*image.Image, string, 
 	return img, string(img.Name), nil
 }
 
-// SeedArchive writes the box's seeds into a file without a name, which is
-// read-only and the caller's, and records them.
-func (b *Box) SeedArchive() (*os.File, error) {
+// SeedArchive writes the box's seeds and further folders of its user's into a
+// file without a name, which is read-only and the caller's, and records them.
+func (b *Box) SeedArchive(dirs ...string) (*os.File, error) {
 	f, err := host.OpenUnlinked(b.site.StoreDir())
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if b.Seeded, err = files.BuildSeedTar(f, b.Spec.Seeds, host.BoxUser, host.BoxUser, nil); err != nil {
+	if b.Seeded, err = files.BuildSeedTar(f, b.Spec.Seeds, host.BoxUser, host.BoxUser, dirs); err != nil {
 		return nil, err
 	}
 	return host.Seal(f)

@@ -146,8 +146,12 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 		return s, passed, err
 	}
 	s.Mounts = mounts
-	if len(spec.Seeds) > 0 && b.seedBytes() <= seedsInline {
-		sealed, err := b.SeedArchive()
+	var dirs []string
+	if spec.Image == box.ImageBase && spec.Workdir != image.DefaultWorkdir {
+		dirs = append(dirs, spec.Workdir) // the image is the same for everybody
+	}
+	if len(spec.Seeds) > 0 && b.seedBytes() <= seedsInline || len(spec.Seeds) == 0 && len(dirs) > 0 {
+		sealed, err := b.SeedArchive(dirs...)
 		if err != nil {
 			return s, passed, err
 		}
