@@ -51,6 +51,30 @@ func TestReadOnlyMountIsReadable(t *testing.T) {
 	})
 }
 
+// The image has no name for these places, and base is the same for everybody.
+func TestMountsAndTheWorkFolderMayBeAnywhere(t *testing.T) {
+	harness.NothingLeft(t)
+	eachPlace(t, func(t *testing.T, p place) {
+		dir := harness.Dir(t, p.user)
+		for _, name := range []string{"a", "b"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(name+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			harness.Give(t, p.user, filepath.Join(dir, name))
+		}
+		out := inBox(t, p, `
+			pwd
+			cat /data/a /etc/some/deep/file /tmp/t/a sub/a
+			touch here
+			[ ! -w /etc ]; [ -x /usr/bin/env ]; [ -r /etc/passwd ]; [ -r /etc/os-release ]`,
+			"--mount", dir+":/data", "--mount", dir+"/b:/etc/some/deep/file", "--mount", dir+":/tmp/t", "--mount", dir+":/srv/work/sub",
+			"--writable-dir", "/srv/work")
+		if out != "/srv/work\na\nb\na\na\n" {
+			t.Errorf("got %q", out)
+		}
+	})
+}
+
 // Whoever owns the folder on the host owns what a program makes there, whoever
 // started sunaba, and the program can do what the owner could.
 func TestFilesInAWritableMountBelongToItsOwner(t *testing.T) {
