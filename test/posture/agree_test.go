@@ -51,6 +51,41 @@ func TestDoctorAndRunAgreeWhateverIsRefused(t *testing.T) {
 	}
 }
 
+// Limits of the caller's own hold for what it starts.
+func TestDoctorAndRunAgreeUnderLimitsOfTheCaller(t *testing.T) {
+	harness.NothingLeft(t)
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		for _, c := range []struct {
+			limit string
+			code  int
+			words string
+		}{
+			{"-n 48", 0, ""},
+			{"-s 64", 0, ""},
+			{"-l 0", 0, ""},
+			{"-v 2000000", 0, ""},
+			{"-f 1000", 242, "ulimit -f unlimited"},
+		} {
+			limited := func(args ...string) harness.Result {
+				cmd := harness.Command(t.Context(), t, u, args...)
+				cmd.Args = append([]string{"sh", "-c", "ulimit " + c.limit + ` && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+				cmd.Path = "/bin/sh"
+				out, err := cmd.Output()
+				if cmd.ProcessState == nil {
+					t.Fatal(err)
+				}
+				return harness.Result{Code: cmd.ProcessState.ExitCode(), Stdout: string(out)}
+			}
+			h := parse(t, limited("doctor", "-o", "json")).of(t, box.TierProcess)
+			r := limited(runOn(box.TierProcess, "-o", "json", "--", "true")...)
+			rep := r.JSON(t)
+			if h.Usable != (c.code == 0) || r.Code != c.code || c.code != 0 && !strings.Contains(rep.Error.Hint, c.words) {
+				t.Errorf("ulimit %s: usable %v (missing %q), run ended with %d: %+v", c.limit, h.Usable, h.Missing, r.Code, rep.Error)
+			}
+		}
+	})
+}
+
 func agree(t *testing.T, s stage, tier box.TierName) {
 	t.Helper()
 	h := parse(t, on(t, s, "", "doctor", "-o", "json")).of(t, tier)

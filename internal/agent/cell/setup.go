@@ -64,6 +64,12 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 		return nil, fmt.Errorf("cannot close own memory to programs: %w", err)
 	}
 	for res, v := range c.set.CellLimits {
+		// One that is lower already, the caller's own, stays: it cannot be raised.
+		var now unix.Rlimit
+		if err := unix.Getrlimit(res, &now); err != nil {
+			return nil, fmt.Errorf("cannot read limit %d: %w", res, err)
+		}
+		v = min(v, now.Max)
 		if err := unix.Setrlimit(res, &unix.Rlimit{Cur: v, Max: v}); err != nil {
 			return nil, fmt.Errorf("cannot set limit %d to %d: %w", res, v, err)
 		}

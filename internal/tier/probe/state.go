@@ -55,8 +55,12 @@ func NoState(why error) Step { return Needed(trial.Missing(StepState, why, Advic
 
 // NoTier is the step that a tier was not made for.
 func NoTier(why error) Step {
-	if errors.Is(why, host.ErrNoExec) {
-		return Needed(trial.Missing("program in memory", why, adviceNoExec()))
+	const name = "program in memory"
+	switch {
+	case errors.Is(why, host.ErrNoExec):
+		return Needed(trial.Missing(name, why, adviceNoExec()))
+	case errors.Is(why, syscall.EFBIG): // setrlimit(2), RLIMIT_FSIZE
+		return Needed(trial.Missing(name, why, "let files be larger: ulimit -f unlimited"))
 	}
 	return NoState(why)
 }
