@@ -102,7 +102,7 @@ func (s *setup) sleepingOCI(p peer, runtime string, program []string) sleeper {
 }
 
 func (l *live) sleeping(ctx context.Context, _ int) (func() error, error) {
-	b, err := l.create(ctx)
+	b, err := create(ctx, l.tier)
 	if err != nil {
 		return nil, err
 	}

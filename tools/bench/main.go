@@ -32,6 +32,7 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/sunaba-dev/sunaba/internal/procguard" // before gVisor's packages initialize
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
 	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
