@@ -26,6 +26,10 @@ func hidden() []string {
 // its times, which every box and the host see.
 const deviceAttrs = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 
+// maxTerminals bounds the terminals of a box: all boxes together can have as many
+// as the machine has but for those it keeps (kernel.pty.max, kernel.pty.reserve).
+const maxTerminals = "64"
+
 // mountProc mounts the box's own /proc, read-only as a whole, /proc/sys
 // included, and covers what is hidden.
 func (b *builder) mountProc() error {
@@ -106,7 +110,7 @@ func (b *builder) mountDev() error {
 		opts         map[string]string
 		attrs        int
 	}{
-		{"/dev/pts", "devpts", map[string]string{"ptmxmode": "0666", "mode": "0600"}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
+		{"/dev/pts", "devpts", map[string]string{"ptmxmode": "0666", "mode": "0600", "max": maxTerminals}, unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
 		{"/dev/shm", "tmpfs", map[string]string{"size": fmt.Sprint(b.c.ShmBytes), "nr_inodes": "4096", "mode": "1777"},
 			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}, // code is mapped from it as on the host
 	} {

@@ -48,7 +48,6 @@ var plain = []group{
 		{"read", 0, 63}, {"write", 1, 64}, {"readv", 19, 65}, {"writev", 20, 66}, {"pread64", 17, 67}, {"pwrite64", 18, 68}, {"preadv", 295, 69}, {"pwritev", 296, 70}, {"preadv2", 327, 286}, {"pwritev2", 328, 287},
 		{"lseek", 8, 62}, {"sendfile", 40, 71}, {"copy_file_range", 326, 285}, {"splice", 275, 76}, {"tee", 276, 77}, {"vmsplice", 278, 75}, {"readahead", 187, 213}, {"fadvise64", 221, 223},
 		{"pipe", 22, -1}, {"pipe2", 293, 59}, {"dup", 32, 23}, {"dup2", 33, -1}, {"dup3", 292, 24}, {"fcntl", 72, 25},
-		{"io_setup", 206, 0}, {"io_destroy", 207, 1}, {"io_submit", 209, 2}, {"io_cancel", 210, 3}, {"io_getevents", 208, 4}, {"io_pgetevents", 333, 292},
 	}},
 	{"waiting for events", Allow, "", []call{
 		{"poll", 7, -1}, {"ppoll", 271, 73}, {"select", 23, -1}, {"pselect6", 270, 72}, {"epoll_create", 213, -1}, {"epoll_create1", 291, 20}, {"epoll_ctl", 233, 21}, {"epoll_wait", 232, -1}, {"epoll_pwait", 281, 22}, {"epoll_pwait2", 441, 441},
@@ -114,6 +113,9 @@ var plain = []group{
 	}},
 	{"io_uring", enosys, "it makes other calls on the caller's behalf, past every filter; programs fall back to epoll", []call{
 		{"io_uring_setup", 425, 425}, {"io_uring_enter", 426, 426}, {"io_uring_register", 427, 427},
+	}},
+	{"asynchronous I/O", enosys, "its contexts count against one number for the whole machine (fs.aio-max-nr), which one box could use up; libaio's users go on without", []call{
+		{"io_setup", 206, 0}, {"io_destroy", 207, 1}, {"io_submit", 209, 2}, {"io_cancel", 210, 3}, {"io_getevents", 208, 4}, {"io_pgetevents", 333, 292},
 	}},
 	{"other processes", eperm, "memory and descriptors of another process, also one of the same box: its agent has the same user id", []call{
 		{"ptrace", 101, 117}, {"process_vm_readv", 310, 270}, {"process_vm_writev", 311, 271}, {"pidfd_getfd", 438, 438}, {"kcmp", 312, 272}, {"process_madvise", 440, 440}, {"process_mrelease", 448, 448},
