@@ -78,18 +78,20 @@ func release(t *testing.T, u harness.User) canaries {
 	return c
 }
 
-// useHostFile locks a program of the host, and runs it again and again, for boxes
+// useHostFile locks a program and a device of the host, and runs the program again and again, for boxes
 // that can feel it.
 func useHostFile(t *testing.T) {
 	t.Helper()
 	const program = "/usr/bin/true"
-	f, err := os.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{program, "/dev/full"} {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+			t.Fatal(err)
+		}
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() {

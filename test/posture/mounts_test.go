@@ -34,6 +34,13 @@ func (b *cellBox) checkMounts(t *testing.T) {
 	if b.user == harness.Ordinary {
 		root, store, atime = "overlay", "tmpfs", "relatime" // the extracted image, set apart
 	}
+	// Root's boxes have device files of their own.
+	device := func(name string) string {
+		if b.user == harness.Root {
+			return "tmpfs ro,nosuid,noexec,relatime"
+		}
+		return onHost("/dev/"+name) + " ro,nosuid,noexec"
+	}
 	want := []string{"/ " + root + " ro,nosuid,nodev"}
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
@@ -51,13 +58,13 @@ func (b *cellBox) checkMounts(t *testing.T) {
 		case st.IsDir():
 			want = append(want, "/proc/"+name+" tmpfs ro,nosuid,nodev,noexec,relatime")
 		default:
-			want = append(want, "/proc/"+name+" "+onHost("/dev/null")+" ro,nosuid,noexec null")
+			want = append(want, "/proc/"+name+" "+device("null")+" null")
 		}
 	}
 	want = append(want, "/sys tmpfs ro,nosuid,nodev,noexec,relatime")
 	want = append(want, "/dev tmpfs ro,nosuid,noexec,relatime")
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
-		want = append(want, "/dev/"+name+" "+onHost("/dev/"+name)+" ro,nosuid,noexec "+name)
+		want = append(want, "/dev/"+name+" "+device(name)+" "+name)
 	}
 	want = append(want, "/dev/pts devpts rw,nosuid,noexec,relatime", "/dev/shm tmpfs rw,nosuid,nodev,relatime")
 
@@ -92,7 +99,7 @@ func describe(m posture.Mount) string {
 		opts = strings.Join(kept, ",")
 	}
 	s := fmt.Sprintf("%s %s %s", m.Point, m.Type, opts)
-	if name := m.Root[strings.LastIndexByte(m.Root, '/')+1:]; strings.HasPrefix(m.Point, "/dev/") && fromHost || name == "null" {
+	if name := m.Root[strings.LastIndexByte(m.Root, '/')+1:]; name != "" && "/dev/"+name == m.Point || name == "null" {
 		s += " " + name
 	}
 	return s

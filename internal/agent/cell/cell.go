@@ -51,6 +51,7 @@ type Setup struct {
 	ShmBytes   int64
 	Writable   []jail.Writable
 	Binds      []string // targets
+	HasDevices bool
 	Apart      int      // so many of the first binds are the image's, see jail.Bind
 	Sources    []Source // instead of files, where the front cannot make mounts
 	HasSeeds   bool

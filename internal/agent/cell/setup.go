@@ -112,6 +112,9 @@ func (c *cell) takeFiles(files []*os.File, conf *jail.Config) (seeds *os.File, e
 		if c.set.HasStore {
 			conf.Store = next("the store")
 		}
+		if c.set.HasDevices {
+			conf.Devices = next("the devices")
+		}
 		for _, target := range c.set.Binds {
 			conf.Binds = append(conf.Binds, jail.Bind{Tree: next(target), Target: target})
 		}

@@ -32,6 +32,7 @@ type Config struct {
 	Store      *os.File
 	StoreBytes int64
 	StoreFiles int64
+	Devices    *os.File // of Devices; nil for the host's own
 	Writable   []Writable
 	Binds      []Bind
 	ShmBytes   int64
@@ -62,6 +63,7 @@ func Build(c Config) (weak []string, err error) {
 		{"hostname", b.name},
 		{"loopback interface", loopbackUp},
 		{"ports", openPorts},
+		{"devices", b.takeDevices},
 		{"root", b.mountRoot},
 		{"store", b.mountStore},
 		{"proc", b.mountProc},
@@ -80,6 +82,7 @@ func Build(c Config) (weak []string, err error) {
 type builder struct {
 	c           Config
 	root, store string
+	devices     string // where device files are bound from
 	weak        []string
 	empty       string // where in the new root the empty folder is mounted; "" before the first
 }

@@ -59,7 +59,7 @@ func (b *builder) cover(path string) error {
 		return fmt.Errorf("cannot look at %s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return b.bind("/dev/null", path, deviceAttrs)
+		return b.bind(filepath.Join(b.devices, "null"), path, deviceAttrs)
 	}
 	if b.empty != "" { // a file system each would cost more than all else here
 		return b.bind(filepath.Join(b.root, b.empty), path, 0)
@@ -85,8 +85,8 @@ func (b *builder) mountDev() error {
 		return err
 	}
 	dir := filepath.Join(b.root, "dev")
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
-		if err := isDevice("/dev/" + name); err != nil {
+	for _, name := range deviceNames() {
+		if err := isDevice(filepath.Join(b.devices, name), name); err != nil {
 			return err
 		}
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL, 0o666)
@@ -94,7 +94,7 @@ func (b *builder) mountDev() error {
 			return err
 		}
 		f.Close()
-		if err := b.bind("/dev/"+name, "/dev/"+name, deviceAttrs); err != nil {
+		if err := b.bind(filepath.Join(b.devices, name), "/dev/"+name, deviceAttrs); err != nil {
 			return err
 		}
 	}
@@ -136,17 +136,13 @@ func (b *builder) mountDev() error {
 
 // isDevice makes sure that a device file is what its name says before a box
 // gets it (CVE-2025-31133: a link in its place).
-func isDevice(path string) error {
-	numbers := map[string]uint64{
-		"/dev/null": unix.Mkdev(1, 3), "/dev/zero": unix.Mkdev(1, 5), "/dev/full": unix.Mkdev(1, 7),
-		"/dev/random": unix.Mkdev(1, 8), "/dev/urandom": unix.Mkdev(1, 9), "/dev/tty": unix.Mkdev(5, 0),
-	}
+func isDevice(path, name string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return fmt.Errorf("cannot look at %s: %w", path, err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != numbers[path] {
-		return fmt.Errorf("cannot use %s: it is not the %s device", path, filepath.Base(path))
+	if want, ok := deviceNumber(name); !ok || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != want {
+		return fmt.Errorf("cannot use %s: it is not the %s device", path, name)
 	}
 	return nil
 }

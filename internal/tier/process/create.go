@@ -190,7 +190,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		}
 	}
 	if t.Root() {
-		passed, err = t.asRoot(l, img, b, uid, gid, passed)
+		passed, err = t.asRoot(l, img, b, &s, uid, gid, passed)
 	} else {
 		err = t.asUser(ctx, l, img, b, &s, mounts)
 	}
@@ -208,8 +208,8 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 }
 
 // asRoot mounts the image and a store of a fixed size, and returns the files in
-// the cell's order: root, store, binds.
-func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, uid, gid int, binds []*os.File) ([]*os.File, error) {
+// the cell's order: root, store, devices, binds.
+func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, s *cell.Setup, uid, gid int, binds []*os.File) ([]*os.File, error) {
 	root, err := blockfs.MountImage(img.File)
 	if err != nil {
 		return binds, err
@@ -225,7 +225,13 @@ func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, uid, gid int, bin
 		root.Close()
 		return binds, err
 	}
-	return append([]*os.File{root, store}, binds...), nil
+	first := []*os.File{root, store}
+	if devices, err := jail.Devices(); err == nil {
+		s.HasDevices, first = true, append(first, devices)
+	} else {
+		b.Weaker = append(b.Weaker, fmt.Sprintf("devices: locks on them are shared with the host and other boxes: %v", err))
+	}
+	return append(first, binds...), nil
 }
 
 // asUser names an extracted image and bounds what only a process can bound.
