@@ -28,9 +28,10 @@ func ProbeSteps() []string {
 
 // Probe does once what [Build] does, with a tmpfs of the given size, mounted
 // over dir, as the new root: the caller is in the namespaces of a box, and for
-// no other purpose. Advice says what to do about a mount that was refused.
-func Probe(dir string, bytes, files int64, advice func(error) string) []box.Step {
-	b := builder{c: Config{ShmBytes: 64 << 10}, root: dir}
+// no other purpose. Devices are a box's own, nil for the host's. Advice says what
+// to do about a mount that was refused.
+func Probe(dir string, devices *os.File, bytes, files int64, advice func(error) string) []box.Step {
+	b := builder{c: Config{Dir: dir, Devices: devices, ShmBytes: 64 << 10}, root: dir}
 	done := map[string]bool{}
 	var steps []box.Step
 	for _, s := range []struct {
@@ -40,7 +41,7 @@ func Probe(dir string, bytes, files int64, advice func(error) string) []box.Step
 		{stepLoopback, "", "raised", loopbackUp},
 		{stepMemory, "", fmt.Sprintf("a tmpfs of exactly %d KiB and %d files", bytes>>10, files), func() error { return b.tryMemory(bytes, files) }},
 		{stepProc, stepMemory, "mounted read-only, entries that tell of the host covered", b.mountProc},
-		{stepDev, stepMemory, "a /dev of its own, with terminals of its own and six of the host's devices", b.mountDev},
+		{stepDev, stepMemory, "a /dev of its own, with terminals of its own and six devices that are what their names say", b.mountDev},
 		{stepRoot, stepMemory, "entered, and the host's unmounted", b.pivot},
 	} {
 		err := errors.New("not tried: it needs " + s.needs)
@@ -80,5 +81,5 @@ func (b *builder) tryMemory(bytes, files int64) error {
 			return err
 		}
 	}
-	return nil
+	return b.takeDevices()
 }

@@ -31,7 +31,7 @@ const (
 	Argv    = "sunaba-probe"
 	Nothing = "nothing" // end at once: that it ran is the answer
 	Time    = "time"    // STEP: make a time namespace, too, and say it as JSON
-	Cell    = "cell"    // DIR USR: try what a cell does, say it as JSON
+	Cell    = "cell"    // DEVICES DIR USR: try what a cell does, say it as JSON
 )
 
 // How a tried process gets its mount of /usr: as descriptor 3, made by root; by
@@ -49,6 +49,13 @@ const (
 	StepFolders = "host folders"
 )
 
+// Where a tried cell's devices come from: a mount that root has made, the last
+// descriptor, or the host's.
+const (
+	DevicesPassed = "passed"
+	DevicesHost   = "host"
+)
+
 // CellSteps lists the steps of [Cell], in order.
 func CellSteps() []string {
 	return append(append([]string{StepProc, StepFolders}, jail.ProbeSteps()...), confine.ProbeSteps()...)
@@ -63,8 +70,8 @@ func Main(args []string) int {
 		return 0
 	case len(args) == 3 && args[1] == Time:
 		steps = []box.Step{timeNamespace(args[2])}
-	case len(args) == 4 && args[1] == Cell:
-		steps = cell(args[2], args[3])
+	case len(args) == 5 && args[1] == Cell:
+		steps = cell(args[2], args[3], args[4])
 	default:
 		return 2
 	}
@@ -89,9 +96,17 @@ func timeNamespace(name string) box.Step {
 }
 
 // cell does what a cell does to set up a box, in dir, over which it mounts.
-func cell(dir, usr string) []box.Step {
+func cell(from, dir, usr string) []box.Step {
+	var devices *os.File
+	if from == DevicesPassed {
+		fd := uintptr(3)
+		if usr == UsrPassed {
+			fd++
+		}
+		devices = os.NewFile(fd, "devices")
+	}
 	steps := []box.Step{FreshProc(), HostFolders(dir, usr)}
-	steps = append(steps, jail.Probe(dir, 1<<20, 64, AdviceMount)...)
+	steps = append(steps, jail.Probe(dir, devices, 1<<20, 64, AdviceMount)...)
 	return append(steps, confine.Probe(confine.Domain{ReadOnly: []string{"/"}, Devices: []string{"/dev"}})...)
 }
 

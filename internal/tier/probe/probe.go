@@ -51,7 +51,10 @@ type Probe struct {
 	// Child is who a box's first process would be: host user, file and
 	// capabilities. Its program must hand [trial.Argv] to [trial.Main].
 	Child host.Spawn
-	Steps []Step
+	// Passed is what a child gets that is in all of a box's namespaces, after
+	// its mount of /usr.
+	Passed []*os.File
+	Steps  []Step
 }
 
 // Add appends steps.
@@ -134,11 +137,12 @@ func (p *Probe) Inside(ctx context.Context, names []string, args ...string) []St
 		return out
 	}
 	s, usr := p.Child, trial.UsrOwn
+	s.Files = p.Passed
 	if host.IsRoot() {
 		// Root's boxes get their host folders as mounts that root has made.
 		if tree, err := trial.CloneUsr(); err == nil {
 			defer tree.Close()
-			s.Files, usr = []*os.File{tree}, trial.UsrPassed
+			s.Files, usr = append([]*os.File{tree}, p.Passed...), trial.UsrPassed
 		} else {
 			usr = err.Error()
 		}

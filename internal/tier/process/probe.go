@@ -2,10 +2,12 @@ package process
 
 import (
 	"context"
+	"os"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
+	"github.com/sunaba-dev/sunaba/internal/host/jail"
 	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 	"github.com/sunaba-dev/sunaba/internal/tier/probe"
@@ -86,7 +88,14 @@ func hostSteps(ctx context.Context, p *probe.Probe, dir string) {
 		p.Add(probe.NotTried(probe.StepProgram, probe.StepDevices))
 	}
 	p.Namespaces(ctx, true)
-	for _, s := range p.Inside(ctx, trial.CellSteps(), trial.Argv, trial.Cell, dir) {
+	from := trial.DevicesHost
+	if host.IsRoot() {
+		if devices, err := jail.Devices(); err == nil { // else a box is weak, and says so
+			defer devices.Close()
+			from, p.Passed = trial.DevicesPassed, []*os.File{devices}
+		}
+	}
+	for _, s := range p.Inside(ctx, trial.CellSteps(), trial.Argv, trial.Cell, from, dir) {
 		p.Add(told(s))
 	}
 }
