@@ -56,10 +56,17 @@ func Devices() (*os.File, error) {
 	return tree, nil
 }
 
-// takeDevices puts the box's own device files where they can be bound from, or
-// settles for the host's.
+// device is where a device file is bound from: the host's, unless the box has
+// been given its own.
+func (b *builder) device(name string) string {
+	if b.devices == "" {
+		return filepath.Join("/dev", name)
+	}
+	return filepath.Join(b.devices, name)
+}
+
+// takeDevices puts the box's own device files where they can be bound from.
 func (b *builder) takeDevices() error {
-	b.devices = "/dev"
 	if b.c.Devices == nil {
 		return nil
 	}

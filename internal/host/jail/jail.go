@@ -82,7 +82,7 @@ func Build(c Config) (weak []string, err error) {
 type builder struct {
 	c           Config
 	root, store string
-	devices     string // where device files are bound from
+	devices     string // where the box's own device files are; "" for the host's
 	weak        []string
 	empty       string // where in the new root the empty folder is mounted; "" before the first
 }

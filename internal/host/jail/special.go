@@ -59,7 +59,7 @@ func (b *builder) cover(path string) error {
 		return fmt.Errorf("cannot look at %s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return b.bind(filepath.Join(b.devices, "null"), path, deviceAttrs)
+		return b.bind(b.device("null"), path, deviceAttrs)
 	}
 	if b.empty != "" { // a file system each would cost more than all else here
 		return b.bind(filepath.Join(b.root, b.empty), path, 0)
@@ -86,7 +86,7 @@ func (b *builder) mountDev() error {
 	}
 	dir := filepath.Join(b.root, "dev")
 	for _, name := range deviceNames() {
-		if err := isDevice(filepath.Join(b.devices, name), name); err != nil {
+		if err := isDevice(b.device(name), name); err != nil {
 			return err
 		}
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL, 0o666)
@@ -94,7 +94,7 @@ func (b *builder) mountDev() error {
 			return err
 		}
 		f.Close()
-		if err := b.bind(filepath.Join(b.devices, name), "/dev/"+name, deviceAttrs); err != nil {
+		if err := b.bind(b.device(name), "/dev/"+name, deviceAttrs); err != nil {
 			return err
 		}
 	}
