@@ -214,6 +214,11 @@ func mountCases(t *testing.T, u harness.User) []taken {
 			says: map[harness.User]string{harness.Root: "modprobe loop"}[u], code: map[harness.User]int{harness.Root: 242}[u], words: "loop devices",
 		}),
 	}, {
+		name:     "root's right to make devices",
+		stage:    stage{Ops: []op{{Do: "drop", Number: 27}}}, // CAP_MKNOD
+		rootOnly: true,
+		tiers:    only(box.TierProcess, outcome{root: flips(box.Weak, "whole box"), says: "locks on them are shared"}),
+	}, {
 		name:     "root's right to mount",
 		stage:    stage{Ops: []op{{Do: "drop", Number: 21}}}, // CAP_SYS_ADMIN
 		rootOnly: true,
