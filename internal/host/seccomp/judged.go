@@ -55,6 +55,8 @@ var judged = []Rule{
 			Why: "tables of packet filters (CVE-2021-22555)"},
 		{When: []Cond{{1, whole, []uint32{unix.SOL_IPV6}}, {2, whole, []uint32{iptSetReplace, iptAddCounters}}}, Then: eperm,
 			Why: "the same for IPv6"},
+		{When: []Cond{{1, whole, []uint32{unix.SOL_SOCKET}}, {2, whole, []uint32{unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF}}}, Then: eperm,
+			Why: "programs in the kernel: their machine code counts against one number for the whole machine (net.core.bpf_jit_limit), which the sockets of one box could use up, and then no box gets its own filter; EPERM is what the kernel says when it is used up"},
 		{When: []Cond{{1, whole, []uint32{unix.SOL_TCP}}, {2, whole, []uint32{unix.TCP_ULP}}}, Then: enoent,
 			Why: "another protocol on top of TCP, in the kernel (CVE-2023-0461); OpenSSL encrypts by itself if there is none"},
 	}},
