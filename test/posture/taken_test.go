@@ -22,7 +22,7 @@ var (
 	groupLines    = []string{"memory limit", "cpu limit", "pids limit", "process membership", "kill", "counters", "removal"}                //house:const a table
 	inside        = map[box.TierName][]string{                                                                                              //house:const a table
 		box.TierGvisor: {"fresh /proc", "host folders", "nested user namespace", "process tracing", "system-call filter"},
-		box.TierProcess: {"fresh /proc", "host folders", "loopback interface", "file system in memory", "masked /proc", "devices and terminals",
+		box.TierProcess: {"fresh /proc", "host folders", "loopback interface", "bounded watches", "file system in memory", "masked /proc", "devices and terminals",
 			"own root", "dropped rights", "session keyring", "Landlock", "system-call filter"},
 	}
 )
@@ -136,6 +136,11 @@ func mountCases(t *testing.T, u harness.User) []taken {
 		box.TierGvisor:  missing("systempaths=unconfined", "/proc of the box's PID namespace", "fresh /proc", "nested user namespace"),
 		box.TierProcess: missing("systempaths=unconfined", "fresh /proc", "fresh /proc", "masked /proc"),
 	}
+	noSys := maps.Clone(noProc)
+	bare := noSys[box.TierProcess]
+	bare.root, bare.ordinary = maps.Clone(bare.root), maps.Clone(bare.ordinary)
+	bare.root["bounded watches"], bare.ordinary["bounded watches"] = box.Weak, box.Weak
+	noSys[box.TierProcess] = bare
 	noGroups := func(says, words string) map[box.TierName]outcome {
 		return both(outcome{
 			root:     flips(box.Missing, append(groups(), "whole box")...),
@@ -152,7 +157,7 @@ func mountCases(t *testing.T, u harness.User) []taken {
 	}, {
 		name:  "writing to /proc/sys",
 		stage: stage{Ops: []op{{Do: "readonly", To: "/proc/sys"}}},
-		tiers: noProc,
+		tiers: noSys,
 	}, {
 		name:  "other users' processes in /proc: not needed",
 		stage: stage{Ops: []op{{Do: "mount", From: "proc", To: "/proc", Data: "hidepid=2"}}},

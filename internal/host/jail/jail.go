@@ -63,6 +63,7 @@ func Build(c Config) (weak []string, err error) {
 		{"hostname", b.name},
 		{"loopback interface", loopbackUp},
 		{"ports", openPorts},
+		{"watches", b.watches},
 		{"devices", b.takeDevices},
 		{"root", b.mountRoot},
 		{"store", b.mountStore},

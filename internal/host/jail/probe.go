@@ -15,6 +15,7 @@ import (
 // The steps of [Probe], in order.
 const (
 	stepLoopback = "loopback interface"
+	stepWatches  = "bounded watches"
 	stepMemory   = "file system in memory"
 	stepProc     = "masked /proc"
 	stepDev      = "devices and terminals"
@@ -23,7 +24,7 @@ const (
 
 // ProbeSteps lists them.
 func ProbeSteps() []string {
-	return []string{stepLoopback, stepMemory, stepProc, stepDev, stepRoot}
+	return []string{stepLoopback, stepWatches, stepMemory, stepProc, stepDev, stepRoot}
 }
 
 // Probe does once what [Build] does, with a tmpfs of the given size, mounted
@@ -39,6 +40,7 @@ func Probe(dir string, devices *os.File, bytes, files int64, advice func(error) 
 		do                  func() error
 	}{
 		{stepLoopback, "", "raised", loopbackUp},
+		{stepWatches, "", "8 instances of inotify and 8192 watches a box", boundWatches},
 		{stepMemory, "", fmt.Sprintf("a tmpfs of exactly %d KiB and %d files", bytes>>10, files), func() error { return b.tryMemory(bytes, files) }},
 		{stepProc, stepMemory, "mounted read-only, entries that tell of the host covered", b.mountProc},
 		{stepDev, stepMemory, "a /dev of its own, with terminals of its own and six devices that are what their names say", b.mountDev},
@@ -47,6 +49,10 @@ func Probe(dir string, devices *os.File, bytes, files int64, advice func(error) 
 		err := errors.New("not tried: it needs " + s.needs)
 		if s.needs == "" || done[s.needs] {
 			err = s.do()
+		}
+		if err != nil && s.name == stepWatches {
+			steps = append(steps, box.Step{Name: s.name, State: box.Weak, Detail: weakWatches + err.Error(), Advice: advice(err)})
+			continue
 		}
 		if err != nil {
 			steps = append(steps, box.Step{Name: s.name, State: box.Missing, Detail: err.Error(), Advice: advice(err)})

@@ -33,6 +33,37 @@ func openPorts() error {
 	return err
 }
 
+// weakWatches is what a box reports where its watches cannot be bounded.
+const weakWatches = "files: a program can use up what the user that runs sunaba may watch of files (inotify): "
+
+// boundWatches limits what a box may watch (inotify(7)): 8 instances, 8192 files.
+// The kernel counts them also against the user that made the box's user
+// namespace, and 128 instances are what a user has (fs.inotify.max_user_instances):
+// without a bound of its own one box would leave none to all others of that
+// user, and to the user. The bound is that of the box's namespace: user.* of
+// sysctl, inc_ucount in Linux kernel/ucount.c. It needs CAP_SYS_RESOURCE there.
+func boundWatches() error {
+	for _, v := range []struct{ name, value string }{{"max_inotify_instances", "8"}, {"max_inotify_watches", "8192"}} {
+		f, err := os.OpenFile("/proc/sys/user/"+v.name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(v.value)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watches is boundWatches where it may fail: weak says so.
+func (b *builder) watches() error {
+	if err := boundWatches(); err != nil {
+		b.weak = append(b.weak, weakWatches+err.Error())
+	}
+	return nil
+}
+
 // mountSys makes a /sys that tells of the machine's processors and nothing
 // else: lscpu and libraries that start a thread for each look there.
 func (b *builder) mountSys() error {

@@ -29,14 +29,25 @@ const (
 	maxPids        = 1 << 22 // PID_MAX_LIMIT on 64 bits: proc(5); pids.max takes no more
 )
 
+// signals is how many queued signals and POSIX timers a box may have together
+// (RLIMIT_SIGPENDING of getrlimit(2)). The kernel counts them also against the
+// user that made the box's user namespace, so that without a bound of its own
+// one box would take those of all others of that user, and the user's own:
+// inc_rlimit_get_ucounts in Linux kernel/ucount.c.
+const (
+	signals          = 1024
+	rlimitSigpending = 11 // asm-generic/resource.h
+)
+
 // Capabilities that the cell needs over its own namespaces, beside
 // CAP_SYS_ADMIN, until its jail stands: capability numbers of linux/capability.h.
 const (
 	capSetpcap  = 8  // to empty the bounding set
 	capNetAdmin = 12 // to raise the loopback interface
+	capResource = 24 // to bound what it may watch
 )
 
-func cellCaps() []uintptr { return []uintptr{capSetpcap, capNetAdmin} }
+func cellCaps() []uintptr { return []uintptr{capSetpcap, capNetAdmin, capResource} }
 
 // What a host may be unable to enforce, in the words that a box reports.
 const (
@@ -171,7 +182,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		Dir: b.Dir, Hostname: spec.Hostname, StoreBytes: l.Disk, StoreFiles: l.Files, ShmBytes: min(l.Memory/4, 64<<20),
 		Writable: writable(spec.Workdir), HasStore: t.Root(), HasSeeds: len(spec.Seeds) > 0,
 		Domain:     confine.Domain{ReadOnly: []string{"/"}, Devices: []string{"/dev"}},
-		CellLimits: map[int]uint64{syscall.RLIMIT_NOFILE: uint64(l.OpenFiles), syscall.RLIMIT_CORE: 0},
+		CellLimits: map[int]uint64{syscall.RLIMIT_NOFILE: uint64(l.OpenFiles), syscall.RLIMIT_CORE: 0, rlimitSigpending: signals},
 	}
 	for _, w := range s.Writable {
 		s.Domain.Writable = append(s.Domain.Writable, w.Path)
