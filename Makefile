@@ -20,7 +20,7 @@ TESTTIME    ?= 30m
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 20
 
 # The program inside a box goes into the binary. Without it (a plain go build)
 # the binary itself serves, which is larger and starts slower.
