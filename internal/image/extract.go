@@ -121,6 +121,14 @@ func lockDir(f *os.File, how int) bool {
 	return !errors.Is(err, syscall.EWOULDBLOCK)
 }
 
+// release gives up a lock at once. To close its file is not enough: a child that
+// is being forked by another thread has the file, too, until it executes, and
+// with it the lock (flock(2)).
+func release(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	f.Close()
+}
+
 // extract makes the tree. The caller holds the builders' lock.
 func (s *Store) extract(ctx context.Context, img *Image, progress Progress) error {
 	if err := s.sweepTrees(); err != nil {
@@ -130,7 +138,7 @@ func (s *Store) extract(ctx context.Context, img *Image, progress Progress) erro
 	if err != nil {
 		return fmt.Errorf("cannot extract image: %w", err)
 	}
-	defer lock.Close()
+	defer release(lock)
 	if err := s.fill(ctx, tmp, img, progress); err != nil {
 		return errors.Join(err, removeTreeAt(tmp))
 	}

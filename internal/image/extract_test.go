@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -54,6 +55,42 @@ func sampleImage(t *testing.T, s *Store) *Image {
 		removeTreeAt(s.dir) // its folders cannot be emptied by t.TempDir
 	})
 	return img
+}
+
+// A box's first process is started while its image is extracted: a child has the
+// builder's lock from its fork to its execution.
+func TestAnImageIsExtractedWhileOthersFork(t *testing.T) {
+	s := newStore(t)
+	img := sampleImage(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	var forks sync.WaitGroup
+	for range 4 {
+		forks.Go(func() {
+			for ctx.Err() == nil {
+				cmd := exec.Command("/bin/true")
+				cmd.Env = []string{}
+				_ = cmd.Run()
+			}
+		})
+	}
+	defer forks.Wait()
+	defer cancel()
+	for range 60 {
+		f, err := s.Tree(t.Context(), img, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		for end := time.Now().Add(10 * time.Second); ; { // the same for whoever removes it
+			err := s.removeTree(img.Digest)
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func extracted(t *testing.T, s *Store, img *Image) *os.File {

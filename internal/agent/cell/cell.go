@@ -15,9 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -106,17 +104,12 @@ func Main() int {
 		_, _ = f.WriteString("init")
 		f.Close()
 	}
-	catchIgnored()
+	if err := host.DefaultSignals(); err != nil { // of this process and of every program
+		return 1
+	}
 	c := &cell{server: wire.NewServer(link), kids: newChildren()}
 	c.server.Serve(c.handle)
 	return 0 // the front is gone, and with this process goes the box
-}
-
-// catchIgnored gives programs every signal's default. What the front ignores, or
-// nohup(1) made it ignore, would be ignored by all that this process starts
-// (execve(2)), and the Go runtime leaves these alone. A handler is not passed on.
-func catchIgnored() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
 }
 
 func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
