@@ -53,7 +53,7 @@ func words(f *runFlags, rep *box.Report) []string {
 		out = append(out, artifactWords(rep)...)
 	}
 	if len(rep.Weak) > 0 {
-		say("not firm on this host: " + strings.Join(subjects(rep.Weak), ", ") + " (`sunaba doctor` says why)")
+		say("not firm on this host: " + strings.Join(subjects(rep.Weak), ", ") + " (see `sunaba doctor`, and weak in `-o json`)")
 	}
 	say(fileHint(f, rep))
 	return out
