@@ -33,7 +33,9 @@ const (
 // but counts none of these refusals; a box that has all that it may is taken as
 // one that was refused. Without a control group there is no bound of memory but
 // this one either. With one, the kernel kills a process, in version 1 only that:
-// the watchdog sees to it that the box ends, as it does in version 2.
+// the watchdog sees to it that the box ends, as it does in version 2. What waits in
+// sockets is in no group's account: it is bounded from here, by as much again as
+// the memory limit.
 //
 // It sees the box through the box's own /proc, which lists nobody else, as a
 // process that the box has no power over.
@@ -155,6 +157,9 @@ func (w *watchdog) look() []box.LimitHit {
 	sp, ok := w.b.space()
 	if ok {
 		hits = append(hits, w.b.fullStore(sp)...)
+	}
+	if procs.QueuesOver(w.proc, l.Memory) {
+		hits = append(hits, box.LimitHit{Limit: "memory", Source: "watchdog"})
 	}
 	if w.b.Group != nil {
 		return hits
