@@ -77,6 +77,8 @@ func attacks() []attack {
 		{"MPTCP", "socket", [4]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, unix.EPROTONOSUPPORT, false},
 		{"READ_IMPLIES_EXEC", "personality", [4]uint64{0x400000}, unix.EPERM, false},
 		{"seccomp listener", "seccomp", [4]uint64{unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 0}, unix.EINVAL, false},
+		{"a file of huge pages", "memfd_create", [4]uint64{nowhere, unix.MFD_HUGETLB}, unix.ENOSYS, false},
+		{"huge pages", "mmap", [4]uint64{0, 0, 0, unix.MAP_HUGETLB | unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}, unix.ENOMEM, false},
 		{"SO_ATTACH_FILTER", "setsockopt", [4]uint64{none, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}, unix.EPERM, false},
 		{"TCP_ULP", "setsockopt", [4]uint64{none, unix.SOL_TCP, unix.TCP_ULP}, unix.ENOENT, false},
 		{"IPT_SO_SET_REPLACE", "setsockopt", [4]uint64{none, unix.SOL_IP, 64}, unix.EPERM, false},

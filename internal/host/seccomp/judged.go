@@ -34,6 +34,13 @@ var judged = []Rule{
 	{Name: "clone", AMD64: 56, ARM64: 220, Group: "processes and threads", Else: eperm, Why: "a new process or thread, but no new namespace; see the group namespaces", Clauses: []Clause{
 		{When: []Cond{{0, newNamespace, []uint32{0}}}, Then: Allow},
 	}},
+	{Name: "mmap", AMD64: 9, ARM64: 222, Group: "memory", Else: enomem,
+		Why:     "huge pages of the machine's pool (vm.nr_hugepages): no memory limit counts them, and there is one pool for all; ENOMEM is what an empty pool says",
+		Clauses: []Clause{{When: []Cond{{3, unix.MAP_HUGETLB, []uint32{0}}}, Then: Allow}}},
+	{Name: "memfd_create", AMD64: 319, ARM64: 279, Group: "memory", Else: enosys,
+		Why: "the same pool, by a file; ENOSYS is what a kernel without huge pages says", Clauses: []Clause{
+			{When: []Cond{{1, unix.MFD_HUGETLB, []uint32{0}}}, Then: Allow},
+		}},
 	{Name: "socket", AMD64: 41, ARM64: 198, Group: "sockets", Else: noFamily,
 		Why: "a family is a protocol stack of its own, loaded on demand: AF_VSOCK reaches the hypervisor and is in no namespace; AF_ALG, AF_PACKET, AF_XDP and the netfilter end of AF_NETLINK (CVE-2024-1086) are where exploits begin",
 		Clauses: []Clause{
