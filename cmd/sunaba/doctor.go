@@ -65,6 +65,9 @@ func doctorCommand(args []string) int {
 		err = fmt.Errorf("cannot answer as %q: -o takes text or json", *format)
 	}
 	if err != nil {
+		if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+			err = fmt.Errorf("cannot use flag %s: doctor takes --state DIR and -o text or json", dashed(name))
+		}
 		say(err.Error())
 		return exitUsage
 	}
