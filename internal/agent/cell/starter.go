@@ -28,18 +28,31 @@ type starter struct {
 func newStarter() (*starter, error) {
 	s := &starter{work: make(chan func())}
 	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWTIME | unix.CLONE_NEWCGROUP); err != nil {
-			ready <- fmt.Errorf("cannot make a time and a control group namespace: %w", err)
-			return // and with the goroutine ends its thread
-		}
-		ready <- nil
-		for fn := range s.work {
-			fn()
-		}
-	}()
+	go s.take(ready)
 	return s, <-ready
+}
+
+// take makes the calling goroutine's thread the starter's, unless it is the main
+// one. That is what the kernel shows of this process and what it asks when
+// somebody signals it: it must not be in the programs' domain.
+func (s *starter) take(ready chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		other := make(chan error)
+		go s.take(other) // on another thread, since this one is taken
+		err := <-other
+		runtime.UnlockOSThread()
+		ready <- err
+		return
+	}
+	if err := unix.Unshare(unix.CLONE_NEWTIME | unix.CLONE_NEWCGROUP); err != nil {
+		ready <- fmt.Errorf("cannot make a time and a control group namespace: %w", err)
+		return // and with the goroutine ends its thread
+	}
+	ready <- nil
+	for fn := range s.work {
+		fn()
+	}
 }
 
 // do runs fn on the thread.
