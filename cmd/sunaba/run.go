@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"syscall"
 
@@ -84,7 +85,12 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	}
 	progress := terminal.NewProgress(os.Stderr)
 	defer progress.Stop()
-	req.Phase = progress.Phase
+	req.Phase = func(what string) {
+		if what == engine.PhaseRunning {
+			debug.SetGCPercent(100) // output flows from here on: see main
+		}
+		progress.Phase(what)
+	}
 	e := newEngine(state, common{
 		debug: os.Getenv("SUNABA_DEBUG"),
 		images: frame.Images{Prefixes: f.cfg.HostPrefixes, Progress: func(done, total int64, what string) {

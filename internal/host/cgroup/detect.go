@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -111,6 +112,27 @@ func (m *Manager) has(controller string) bool {
 	return slices.ContainsFunc(m.trees, func(t *tree) bool { return t.has(controller) })
 }
 
+// tryPrefix begins the names of groups that are made only to see whether they
+// can be. Process numbers would not do: they come again, and in every PID
+// namespace.
+const tryPrefix = "try-"
+
+// Tidy removes what was left by processes that were killed while they tried. A
+// group that somebody is just trying with may go, too: that one does not miss it.
+func (m *Manager) Tidy() {
+	for _, t := range m.trees {
+		names, err := m.fs.Dirs(t.parent())
+		if err != nil {
+			continue
+		}
+		for _, n := range names {
+			if strings.HasPrefix(n, tryPrefix) {
+				m.fs.Rmdir(t.parent() + "/" + n)
+			}
+		}
+	}
+}
+
 // try makes the parent folder, switches the controllers on, and cleans up.
 func (m *Manager) try(t *tree) error {
 	if _, err := m.fs.Dirs(t.base); err != nil {
@@ -120,7 +142,7 @@ func (m *Manager) try(t *tree) error {
 	if errors.Is(err, fs.ErrExist) {
 		// Somebody's groups are in there, perhaps root's: mkdir(2) says that
 		// a folder exists before it says that we may not write.
-		child := fmt.Sprintf("%s/try-%d", t.parent(), os.Getpid())
+		child := t.parent() + "/" + tryPrefix + strings.ToLower(rand.Text()[:12])
 		if err = m.fs.Mkdir(child); err == nil {
 			m.fs.Rmdir(child)
 		}

@@ -105,6 +105,31 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("never happened: %s", what)
 }
 
+// Somebody who was killed while it tried leaves a group.
+func TestWhatWasLeftByATryIsCleared(t *testing.T) {
+	m := realManager(t)
+	g := realGroup(t, m, Limits{Memory: 64 << 20}) // so that the parent stays
+	var left []string
+	for _, tr := range m.trees {
+		dir := tr.parent() + "/" + tryPrefix + "left"
+		if err := os.Mkdir(dir, 0o755); err == nil {
+			left = append(left, dir)
+		}
+	}
+	if len(left) == 0 {
+		t.Fatal("nothing could be left")
+	}
+	m.Tidy()
+	for _, dir := range left {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s is still there", dir)
+		}
+	}
+	if _, err := m.Open(g.Name()); err != nil {
+		t.Errorf("a group that is in use went, too: %v", err)
+	}
+}
+
 func intoGroup(f *os.File) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 }

@@ -70,6 +70,7 @@ func Main(args []string) int {
 func Remove(ctx context.Context, groups *cgroup.Manager, state string, id box.ID) error {
 	var errs []error
 	if groups != nil {
+		groups.Tidy()
 		if g, err := groups.Open(string(id)); err == nil {
 			errs = append(errs, g.Kill(ctx), g.Remove(ctx))
 		}
