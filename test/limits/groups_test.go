@@ -101,6 +101,19 @@ func (s subtree) set(t *testing.T, value string, files ...string) {
 // run is run within the subtree: in a mount namespace where it is the top.
 func (s subtree) run(t *testing.T, p place, args ...string) end {
 	t.Helper()
+	for range 5 {
+		if e, ok := s.try(t, p, args...); ok {
+			return e
+		}
+	}
+	t.Fatal("five times the kernel chose sunaba itself")
+	return end{}
+}
+
+// try is false if the kernel, in want of memory for the subtree, killed sunaba,
+// which is in it, too: what it killed first may take a moment to give it back.
+func (s subtree) try(t *testing.T, p place, args ...string) (end, bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := harness.Command(ctx, t, p.user, p.run(append([]string{"-o", "json"}, args...)...)...)
@@ -122,7 +135,10 @@ unset DIRS; exec "$@"`
 	if cmd.ProcessState == nil {
 		t.Fatal("cannot start sunaba")
 	}
-	return p.ended(t, harness.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errs.String()}, args)
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL && ctx.Err() == nil {
+		return end{}, false
+	}
+	return p.ended(t, harness.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errs.String()}, args), true
 }
 
 // An ordinary user to whom control groups were given has all limits firm, and
