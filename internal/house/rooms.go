@@ -69,6 +69,8 @@ func rooms() []room {
 			why: "the choice of a tier looks at names and capabilities, not at tiers"},
 		{dir: "internal/tier/...", own: tierOwn,
 			why: "a tier makes walls and never sees pool, server, egress, secret, store or another tier"},
+		{dir: "internal/store", own: []string{"box", "internal/host/..."}, ext: []string{"modernc.org/sqlite"},
+			why: "it keeps records and knows nothing of how a box is made; of host it needs the lock on a folder"},
 		{dir: "internal/pool", own: []string{"box"},
 			why: "it keeps boxes of any tier"},
 		{dir: "internal/engine", own: []string{"box", "internal/policy", "internal/pool", "internal/tier", "internal/stream", "internal/files", "internal/host/...", "internal/audit", "internal/tenant", "internal/store"},

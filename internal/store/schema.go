@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// steps bring a database from one version to the next. A step that was released
+// is never changed. Times are milliseconds since 1970, UTC; 0 is none.
+func steps() []string {
+	return []string{`
+CREATE TABLE boxes (
+	id          TEXT PRIMARY KEY,
+	tenant      TEXT NOT NULL,
+	principal   TEXT NOT NULL,
+	phase       TEXT NOT NULL,
+	reason      TEXT NOT NULL DEFAULT '',
+	tier        TEXT NOT NULL DEFAULT '',
+	tier_reason TEXT NOT NULL DEFAULT '',
+	image       TEXT NOT NULL DEFAULT '',
+	weak        TEXT NOT NULL DEFAULT '[]',
+	spec        BLOB NOT NULL DEFAULT x'',
+	state       BLOB NOT NULL DEFAULT x'',
+	metadata    TEXT NOT NULL DEFAULT '{}',
+	created     INTEGER NOT NULL,
+	ends        INTEGER NOT NULL DEFAULT 0,
+	destroyed   INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX boxes_of_tenant ON boxes (tenant, created, id);
+CREATE INDEX boxes_alive ON boxes (phase) WHERE phase <> 'destroyed';
+
+CREATE TABLE keys (
+	id        TEXT PRIMARY KEY,
+	hash      BLOB NOT NULL UNIQUE,
+	tenant    TEXT NOT NULL,
+	principal TEXT NOT NULL,
+	scopes    TEXT NOT NULL,
+	created   INTEGER NOT NULL,
+	revoked   INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE answered (
+	tenant  TEXT NOT NULL,
+	key     TEXT NOT NULL,
+	request BLOB NOT NULL,
+	box     TEXT NOT NULL,
+	created INTEGER NOT NULL,
+	PRIMARY KEY (tenant, key)
+) STRICT;
+`}
+}
+
+// migrate brings the database to this build's version.
+func (s *Store) migrate(ctx context.Context, path string) error {
+	all := steps()
+	var version int
+	if err := s.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return box.Errorf(box.Unusable, op, "cannot read database %s: %w", path, err)
+	}
+	if version > len(all) {
+		return box.Errorf(box.Unusable, op, "cannot use database %s: a later sunaba made it (version %d, this one knows %d)", path, version, len(all)).
+			WithHint("use that sunaba, or name another state folder with --state")
+	}
+	for v := version; v < len(all); v++ {
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, all[v]+fmt.Sprintf("PRAGMA user_version = %d;", v+1))
+			if err == nil {
+				err = tx.Commit()
+			} else {
+				_ = tx.Rollback()
+			}
+		}
+		if err != nil {
+			return box.Errorf(box.Unusable, op, "cannot bring database %s to version %d: %w", path, v+1, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// Package store keeps what must outlive the daemon: which boxes there are and
+// were, who may speak to it, and which requests were answered already.
+//
+// It is one SQLite file in the state folder, written through before a step is
+// taken, so that after a crash at any moment the file says at least as much as
+// the host holds: a box without a row is nobody's and is destroyed. One process
+// has it at a time.
+//
+// What is in a row is what [box.Record] says; nothing in here knows how a box is
+// made. Methods are safe for concurrent use.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// fileName is the database in the state folder; SQLite keeps two more files
+// beside it.
+const fileName = "sunaba.db"
+
+const op = "open store"
+
+// Store is an open database.
+type Store struct {
+	db   *sql.DB
+	lock *os.File
+}
+
+// Open opens or makes the database in dir, which must be the caller's own
+// folder. Errors are a [box.Error]: Unusable if another process has it, if it
+// was made by a later version, or if it is damaged; the hint says what to do. A
+// damaged database is never changed.
+func Open(ctx context.Context, dir string) (*Store, error) {
+	lock, err := own(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{lock: lock}
+	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// own takes the folder for this process, until it ends.
+func own(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "daemon")
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, box.Errorf(box.Unusable, op, "cannot use state folder: %w", err)
+	}
+	lock, err := host.Lock(path)
+	if err != nil {
+		return nil, box.Errorf(box.Unusable, op, "cannot use state folder %s: another daemon has it (%v)", dir, err).
+			WithHint("end that one, or name another folder with --state")
+	}
+	return lock, nil
+}
+
+func (s *Store) open(ctx context.Context, path string) error {
+	fresh := false
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		fresh = true
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return box.Errorf(box.Unusable, op, "cannot make database: %w", err)
+	}
+	// WAL keeps readers from waiting for writers; FULL writes it through at
+	// each commit, which a row before a step is for.
+	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
+	if err != nil {
+		return box.Errorf(box.Fault, op, "cannot open database: %w", err)
+	}
+	s.db = db
+	if !fresh {
+		if err := s.check(ctx, path); err != nil {
+			return err
+		}
+	}
+	return s.migrate(ctx, path)
+}
+
+// escape makes a path fit for a URI of SQLite's.
+func escape(path string) string {
+	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
+}
+
+// check reads the whole database. It is small.
+func (s *Store) check(ctx context.Context, path string) error {
+	var answer string
+	err := s.db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer)
+	if err == nil && answer == "ok" {
+		return nil
+	}
+	if err == nil {
+		err = errors.New(answer)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return box.Errorf(box.Unusable, op, "cannot read database %s: it is damaged: %w", path, err).
+		WithHint("put a copy in its place, or move it away: a new one is made, and boxes that are still there are destroyed")
+}
+
+// Close gives the database up.
+func (s *Store) Close() error {
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// change runs fn in a transaction that is written through when it returns nil.
+func (s *Store) change(ctx context.Context, what string, fn func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("cannot %s: %w", what, err)
+	}
+	if err := fn(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("cannot %s: %w", what, err)
+	}
+	return nil
+}
