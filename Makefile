@@ -11,7 +11,7 @@ export GOFLAGS += -trimpath
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BUILD       := go build -ldflags '-s -w'
-AGENT       := internal/agent/embedded/bin/sunaba-agent-linux
+EMBEDDED    := internal/agent/embedded/bin
 FUZZTIME    ?= 60s
 # For each package: ten times what the longest takes on an idle machine.
 TESTTIME    ?= 30m
@@ -25,9 +25,13 @@ help: ## list the targets
 # The program inside a box goes into the binary. Without it (a plain go build)
 # the binary itself serves, which is larger and starts slower.
 .PHONY: agent
-agent: ## build the program that runs inside a box, for both architectures
-	GOOS=linux GOARCH=amd64 $(BUILD) -o $(AGENT)-amd64 ./cmd/sunaba-agent
-	GOOS=linux GOARCH=arm64 $(BUILD) -o $(AGENT)-arm64 ./cmd/sunaba-agent
+agent: ## build the programs that run inside boxes, for both architectures
+	@for arch in amd64 arm64; do for p in sunaba-agent sunaba-agentd; do \
+	GOOS=linux GOARCH=$$arch $(BUILD) -o $(EMBEDDED)/$$p-linux-$$arch ./cmd/$$p; done; done
+
+.PHONY: proto
+proto: ## write the Go code of the agent's protocol anew
+	cd tools/genproto && GOFLAGS= go run . ../../internal/agent/agentpb agent.proto
 
 .PHONY: build
 build: agent ## write bin/sunaba for this machine
@@ -104,4 +108,4 @@ generate: ## rewrite generated files (precompiled system-call filters)
 
 .PHONY: clean
 clean: ## remove what make wrote
-	rm -rf bin $(AGENT)-*
+	rm -rf bin $(EMBEDDED)/sunaba-*

@@ -3,6 +3,7 @@ package box
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind classes an Error for callers that must choose what to do.
@@ -15,17 +16,20 @@ const (
 	Unsupported Kind = "unsupported" // this tier or this build cannot do it
 	Unusable    Kind = "unusable"    // this host cannot do it; doctor says why
 	NotFound    Kind = "not_found"
-	Exhausted   Kind = "exhausted" // a quota or the host is full; try later
-	Fault       Kind = "fault"     // our failure; the detail is for the log
+	Conflict    Kind = "conflict"    // it exists already, or its state does not permit it
+	Unavailable Kind = "unavailable" // a box does not answer now; try again
+	Exhausted   Kind = "exhausted"   // a quota or the host is full; try later
+	Fault       Kind = "fault"       // our failure; the detail is for the log
 )
 
 // Error is a failure of Sunaba, not of the program in the box.
 type Error struct {
 	Op      string // the operation that failed, as in "create box"
 	Kind    Kind
-	Message string // for the caller: starts with the verb that failed and names the thing
-	Hint    string // the way out, if there is one
-	Err     error  // the cause, for errors.Is and the log; already part of Message
+	Message string        // for the caller: starts with the verb that failed and names the thing
+	Hint    string        // the way out, if there is one
+	Retry   time.Duration // when it is worth to try again, for Exhausted and Unavailable; 0 = unknown
+	Err     error         // the cause, for errors.Is and the log; already part of Message
 }
 
 // Error implements error.

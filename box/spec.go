@@ -119,6 +119,10 @@ type Spec struct {
 	Net       Net
 	Seeds     []Seed
 	Hostname  string
+	// Lasting makes a box that outlives this process and has an agent inside:
+	// see the interface of that name. Limits.Timeout, Idle and Output are then not
+	// the box's but each program's own.
+	Lasting bool
 }
 
 // User says who a program is inside the box. Neither has any power outside.

@@ -65,21 +65,22 @@ type Tree struct {
 	Module string
 	Fset   *token.FileSet
 	Files  []*File
-	info   types.Info
+	// Generated files may import what others may, and are else their generator's.
+	Generated []*File
+	info      types.Info
 }
 
 // File is one Go file.
 type File struct {
-	Path      string // slash-separated, from the module's root
-	Dir       string // "." for the root
-	Test      bool   // named *_test.go, or anywhere below test
-	Generated bool
-	Lines     int
-	AST       *ast.File
+	Path  string // slash-separated, from the module's root
+	Dir   string // "." for the root
+	Test  bool   // named *_test.go, or anywhere below test
+	Lines int
+	AST   *ast.File
 }
 
 // Load parses every Go file below fsys, whatever its build constraints, except
-// in testdata and hidden folders and in bin.
+// in testdata and hidden folders, in bin, and in modules of their own.
 func Load(fsys fs.FS, module string) (*Tree, error) {
 	t := &Tree{Module: module, Fset: token.NewFileSet()}
 	t.info.Uses = map[*ast.Ident]types.Object{}
@@ -91,6 +92,9 @@ func Load(fsys fs.FS, module string) (*Tree, error) {
 		name := d.Name()
 		if d.IsDir() {
 			if p != "." && (name == "testdata" || name == "bin" || name[0] == '.' || name[0] == '_') {
+				return fs.SkipDir
+			}
+			if _, err := fs.Stat(fsys, path.Join(p, "go.mod")); p != "." && err == nil {
 				return fs.SkipDir
 			}
 			return nil
@@ -106,12 +110,16 @@ func Load(fsys fs.FS, module string) (*Tree, error) {
 		if err != nil {
 			return err
 		}
-		t.Files = append(t.Files, &File{
+		f := &File{
 			Path: p, Dir: path.Dir(p), AST: parsed,
-			Test:      strings.HasSuffix(name, "_test.go") || within(path.Dir(p), "test/..."),
-			Generated: ast.IsGenerated(parsed),
-			Lines:     strings.Count(string(src), "\n"),
-		})
+			Test:  strings.HasSuffix(name, "_test.go") || within(path.Dir(p), "test/..."),
+			Lines: strings.Count(string(src), "\n"),
+		}
+		if ast.IsGenerated(parsed) {
+			t.Generated = append(t.Generated, f)
+		} else {
+			t.Files = append(t.Files, f)
+		}
 		return nil
 	})
 	if err != nil {

@@ -16,15 +16,12 @@ const (
 	fewFiles = 10
 )
 
-// checkSizes bounds every hand-written file, and the median and the 90th
+// checkSizes bounds every file, and the median and the 90th
 // percentile of those that are not tests.
 func checkSizes(t *Tree) []Finding {
 	var out []Finding
 	var sizes []int
 	for _, f := range t.Files {
-		if f.Generated {
-			continue
-		}
 		if f.Lines > maxLines {
 			out = append(out, Finding{f.Path, fmt.Sprintf("%d lines, at most %d: split it by verb before it knows everything", f.Lines, maxLines)})
 		}

@@ -44,7 +44,7 @@ func checkVars(t *Tree) []Finding {
 				for i, name := range spec.Names {
 					if strings.Contains(text, "//go:linkname ") {
 						extern[t.info.Defs[name]] = true
-					} else if !f.Test && !f.Generated && name.Name != "_" && !marked(text) && !strings.Contains(text, "//go:embed ") && !t.constant(spec, i) {
+					} else if !f.Test && name.Name != "_" && !marked(text) && !strings.Contains(text, "//go:embed ") && !t.constant(spec, i) {
 						out = append(out, Finding{t.pos(name), fmt.Sprintf("package variable %s is mutable state that every user shares; make it a function or a field, or say why it never changes with %swhy", name.Name, markConst)})
 					}
 				}

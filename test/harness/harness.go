@@ -65,15 +65,17 @@ var build = sync.OnceValues(func() (string, error) {
 	}
 	out := filepath.Join(dir, "sunaba")
 	root := ModuleRoot()
-	agent := filepath.Join(root, "internal/agent/embedded/bin/sunaba-agent-linux-"+runtime.GOARCH)
-	if older(agent, root, "box", "cmd/sunaba-agent", "internal/agent", "internal/host", "internal/stream", "go.mod") {
-		// Beside it and then in its place: other test processes may be reading it.
-		fresh := filepath.Join(dir, "agent")
-		if err := goBuild(root, fresh, "./cmd/sunaba-agent"); err != nil {
-			return "", err
-		}
-		if err := replace(fresh, agent); err != nil {
-			return "", err
+	for _, program := range []string{"sunaba-agent", "sunaba-agentd"} {
+		built := filepath.Join(root, "internal/agent/embedded/bin/"+program+"-linux-"+runtime.GOARCH)
+		if older(built, root, "box", "cmd/"+program, "internal/agent", "internal/host", "internal/stream", "go.mod") {
+			// Beside it and then in its place: other test processes may be reading it.
+			fresh := filepath.Join(dir, program)
+			if err := goBuild(root, fresh, "./cmd/"+program); err != nil {
+				return "", err
+			}
+			if err := replace(fresh, built); err != nil {
+				return "", err
+			}
 		}
 	}
 	return out, goBuild(root, out, "./cmd/sunaba")

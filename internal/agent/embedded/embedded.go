@@ -1,4 +1,6 @@
-// Package embedded holds the agent as a built program, one per architecture.
+// Package embedded holds the programs that run in boxes, built, for each
+// architecture: the small one that every box starts with, and the agent of those
+// that last.
 // `make` builds it into bin before the main program; in a plain `go build` the
 // folder is empty but for a note, and the main program serves as the agent.
 package embedded
@@ -11,11 +13,16 @@ import (
 //go:embed bin
 var files embed.FS
 
-// Agent returns the agent for an architecture, or nil if none was built. It is
-// read where it lies in this program: a copy of it would cost as much as the
-// rest of a box's preparation.
-func Agent(arch string) *io.SectionReader {
-	f, err := files.Open("bin/sunaba-agent-linux-" + arch)
+// Agent returns the small program for an architecture, or nil if none was built.
+func Agent(arch string) *io.SectionReader { return open("sunaba-agent-linux-" + arch) }
+
+// Daemon returns the agent of lasting boxes, in the same way.
+func Daemon(arch string) *io.SectionReader { return open("sunaba-agentd-linux-" + arch) }
+
+// open returns a program where it lies in this one: a copy of it would cost as
+// much as the rest of a box's preparation.
+func open(name string) *io.SectionReader {
+	f, err := files.Open("bin/" + name)
 	if err != nil {
 		return nil
 	}

@@ -132,7 +132,7 @@ func (d Domain) restrict(abi int) (Landlock, error) {
 	if abi >= 6 {
 		l.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	set, err := createRuleset(unix.LandlockRulesetAttr{Access_fs: l.Files, Scoped: l.Scoped})
+	set, err := createRuleset(unix.LandlockRulesetAttr{Handled_access_fs: l.Files, Scoped: l.Scoped})
 	if err != nil {
 		return l, fmt.Errorf("cannot make Landlock ruleset: %w", err)
 	}

@@ -1,0 +1,4 @@
+// Package mcp serves boxes to models.
+package mcp
+
+import _ "github.com/modelcontextprotocol/go-sdk/mcp"

@@ -1,0 +1,4 @@
+// Package rest serves boxes over HTTP.
+package rest
+
+import _ "github.com/danielgtaylor/huma/v2/adapters/humago"
