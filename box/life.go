@@ -71,6 +71,7 @@ type Record struct {
 	Principal string
 	Phase     Phase
 	Reason    Reason // empty until it is destroyed
+	Detail    string // more about Reason, for a person
 
 	Tier       TierName
 	TierReason string
@@ -78,6 +79,7 @@ type Record struct {
 	Weak       []string
 	Spec       []byte // what was decided, as JSON: for whoever takes the box up
 	State      []byte // of [Box.State]
+	Account    []byte // the last one, as JSON, of a box that is no more
 	Metadata   map[string]string
 
 	Created   time.Time

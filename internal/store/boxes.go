@@ -11,7 +11,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 )
 
-const columns = "id, tenant, principal, phase, reason, tier, tier_reason, image, weak, spec, state, metadata, created, ends, destroyed"
+const columns = "id, tenant, principal, phase, reason, tier, tier_reason, image, weak, spec, state, metadata, detail, account, created, ends, destroyed"
 
 // Add writes the row of a new box. It comes before the box.
 func (s *Store) Add(ctx context.Context, r box.Record) error {
@@ -29,8 +29,8 @@ func (s *Store) Add(ctx context.Context, r box.Record) error {
 		}
 	}
 	return s.change(ctx, "keep box "+string(r.ID), func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO boxes ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-			r.ID, r.Tenant, r.Principal, r.Phase, r.Reason, r.Tier, r.TierReason, r.Image, string(weak), bytesOf(r.Spec), bytesOf(r.State), string(meta),
+		_, err := tx.ExecContext(ctx, "INSERT INTO boxes ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+			r.ID, r.Tenant, r.Principal, r.Phase, r.Reason, r.Tier, r.TierReason, r.Image, string(weak), bytesOf(r.Spec), bytesOf(r.State), string(meta), r.Detail, bytesOf(r.Account),
 			millis(r.Created), millis(r.Ends), millis(r.Destroyed))
 		if err != nil {
 			return fmt.Errorf("cannot keep box %s: %w", r.ID, err)
@@ -67,8 +67,8 @@ func (s *Store) Change(ctx context.Context, id box.ID, fn func(*box.Record) erro
 		if err != nil {
 			return fmt.Errorf("cannot change box %s: %w", id, err)
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE boxes SET phase=?, reason=?, tier=?, tier_reason=?, image=?, weak=?, spec=?, state=?, ends=?, destroyed=? WHERE id=?",
-			r.Phase, r.Reason, r.Tier, r.TierReason, r.Image, string(weak), bytesOf(r.Spec), bytesOf(r.State), millis(r.Ends), millis(r.Destroyed), id)
+		_, err = tx.ExecContext(ctx, "UPDATE boxes SET phase=?, reason=?, tier=?, tier_reason=?, image=?, weak=?, spec=?, state=?, detail=?, account=?, ends=?, destroyed=? WHERE id=?",
+			r.Phase, r.Reason, r.Tier, r.TierReason, r.Image, string(weak), bytesOf(r.Spec), bytesOf(r.State), r.Detail, bytesOf(r.Account), millis(r.Ends), millis(r.Destroyed), id)
 		if err != nil {
 			return fmt.Errorf("cannot change box %s: %w", id, err)
 		}
@@ -132,7 +132,7 @@ func one(from row, id box.ID) (box.Record, error) {
 	var r box.Record
 	var weak, meta string
 	var created, ends, destroyed int64
-	err := from.Scan(&r.ID, &r.Tenant, &r.Principal, &r.Phase, &r.Reason, &r.Tier, &r.TierReason, &r.Image, &weak, &r.Spec, &r.State, &meta, &created, &ends, &destroyed)
+	err := from.Scan(&r.ID, &r.Tenant, &r.Principal, &r.Phase, &r.Reason, &r.Tier, &r.TierReason, &r.Image, &weak, &r.Spec, &r.State, &meta, &r.Detail, &r.Account, &created, &ends, &destroyed)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, box.Errorf(box.NotFound, "find box", "cannot find box %s", id)
 	}

@@ -24,6 +24,8 @@ CREATE TABLE boxes (
 	spec        BLOB NOT NULL DEFAULT x'',
 	state       BLOB NOT NULL DEFAULT x'',
 	metadata    TEXT NOT NULL DEFAULT '{}',
+	detail      TEXT NOT NULL DEFAULT '',
+	account     BLOB NOT NULL DEFAULT x'',
 	created     INTEGER NOT NULL,
 	ends        INTEGER NOT NULL DEFAULT 0,
 	destroyed   INTEGER NOT NULL DEFAULT 0

@@ -28,7 +28,7 @@ func open(t *testing.T, dir string) *Store {
 func record(tenant string) box.Record {
 	return box.Record{
 		ID: box.NewID(), Tenant: tenant, Principal: "alice", Phase: box.PhaseCreated, Tier: box.TierGvisor, TierReason: "trust", Image: "host",
-		Weak: []string{"cpu: no group"}, Spec: []byte(`{"a":1}`), State: []byte("s"), Metadata: map[string]string{"k": "v\n"},
+		Weak: []string{"cpu: no group"}, Spec: []byte(`{"a":1}`), State: []byte("s"), Detail: "d", Account: []byte("{}"), Metadata: map[string]string{"k": "v\n"},
 		Created: time.UnixMilli(time.Now().UnixMilli()).UTC(), Ends: time.UnixMilli(9e12).UTC(),
 	}
 }
