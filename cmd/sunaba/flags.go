@@ -12,6 +12,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/engine"
 )
 
 // runFlags is what `sunaba run` was asked for.
@@ -78,7 +79,7 @@ func (f *runFlags) options(file *string, settings *[]setting) []option {
 	}
 	return []option{
 		{[]string{"e"}, "CODE", "run this code; needs --lang", func(v string) error { f.code, f.hasCode = v, true; return nil }},
-		{[]string{"lang"}, "LANGUAGE", languageNames() + "; by default from extension or first line", text(&f.lang)},
+		{[]string{"lang"}, "LANGUAGE", engine.LanguageNames() + "; by default from extension or first line", text(&f.lang)},
 		{[]string{"input"}, "FILE", "appears as input.json in the working folder", text(&f.input)},
 		{[]string{"copy"}, "FILE[:NAME]", "copy into the working folder; may be repeated", func(v string) error { f.copies = append(f.copies, v); return nil }},
 		{[]string{"mount"}, "SRC:DST[:rw]", "host folder or file, read-only unless :rw; may be repeated", func(v string) error {

@@ -12,25 +12,9 @@ import (
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/engine"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 )
-
-// language says how code in it is started.
-type language struct {
-	names []string
-	ext   []string
-	run   []string // interpreter and its flags, before the file
-	file  string   // name for code that has no file
-}
-
-func languages() []language {
-	return []language{
-		{[]string{"python", "python3", "py"}, []string{".py"}, []string{"python3"}, "main.py"},
-		{[]string{"javascript", "js", "node"}, []string{".js", ".mjs", ".cjs"}, []string{"node"}, "main.js"},
-		{[]string{"bash", "shell"}, []string{".sh", ".bash"}, []string{"bash"}, "main.sh"},
-		{[]string{"sh"}, nil, []string{"sh"}, "main.sh"},
-	}
-}
 
 // maxScript bounds code that comes by argument, file or standard input.
 const maxScript = 64 << 20
@@ -74,17 +58,17 @@ func programOf(f *runFlags, stdin io.Reader) (program, error) {
 
 // codeProgram runs code that has no file of its own.
 func codeProgram(f *runFlags, code []byte, what string) (program, error) {
-	run := shebang(code)
+	run := engine.Shebang(code)
 	name := "main"
 	if f.lang != "" {
-		l, err := byName(f.lang)
+		l, err := engine.LanguageNamed(f.lang)
 		if err != nil {
 			return program{}, err
 		}
-		run, name = l.run, l.file
+		run, name = l.Run, l.File
 	}
 	if run == nil {
-		e := box.Errorf(box.Invalid, "run", "cannot tell the language of %s: give --lang (%s)", what, languageNames())
+		e := box.Errorf(box.Invalid, "run", "cannot tell the language of %s: give --lang (%s)", what, engine.LanguageNames())
 		if slices.Contains(f.args, "--lang") {
 			return program{}, e.WithHint("flags come before %s; what follows it belongs to the program", what)
 		}
@@ -105,7 +89,7 @@ func fileProgram(f *runFlags) (program, error) {
 	seed, head, err := fileSeed(name, target)
 	if errors.Is(err, fs.ErrNotExist) {
 		e := box.Errorf(box.Invalid, "run", "cannot find file %s", name)
-		if filepath.Base(name) == name && byExtension(name) == nil {
+		if filepath.Base(name) == name && engine.LanguageOf(name) == nil {
 			e = e.WithHint("to run a command of the box, write `sunaba run -- %s`", strings.Join(f.args, " "))
 		}
 		return program{}, e
@@ -116,72 +100,21 @@ func fileProgram(f *runFlags) (program, error) {
 	var run []string
 	switch {
 	case f.lang != "":
-		l, err := byName(f.lang)
+		l, err := engine.LanguageNamed(f.lang)
 		if err != nil {
 			return program{}, err
 		}
-		run = l.run
-	case byExtension(name) != nil:
-		run = byExtension(name).run
-	case shebang(head) != nil:
-		run = shebang(head)
+		run = l.Run
+	case engine.LanguageOf(name) != nil:
+		run = engine.LanguageOf(name).Run
+	case engine.Shebang(head) != nil:
+		run = engine.Shebang(head)
 	case bytes.HasPrefix(head, []byte("\x7fELF")):
 		seed.Mode = 0o755
 	default:
-		return program{}, fmt.Errorf("cannot tell how to run %s: it has no known extension, no #! line and is no program; give --lang (%s)", name, languageNames())
+		return program{}, fmt.Errorf("cannot tell how to run %s: it has no known extension, no #! line and is no program; give --lang (%s)", name, engine.LanguageNames())
 	}
 	return program{argv: append(append(run, target), f.args[1:]...), seeds: []box.Seed{seed}}, nil
-}
-
-func byName(name string) (*language, error) {
-	for _, l := range languages() {
-		for _, n := range l.names {
-			if strings.EqualFold(n, name) {
-				return &l, nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("cannot run language %q: known are %s", name, languageNames())
-}
-
-func byExtension(name string) *language {
-	for _, l := range languages() {
-		for _, e := range l.ext {
-			if strings.EqualFold(filepath.Ext(name), e) {
-				return &l
-			}
-		}
-	}
-	return nil
-}
-
-func languageNames() string {
-	var all []string
-	for _, l := range languages() {
-		all = append(all, l.names[0])
-	}
-	return strings.Join(all, ", ")
-}
-
-// shebang reads a #! line as the kernel does: one interpreter, and at most one
-// argument, which may hold spaces. The interpreter is the box's, not the
-// host's.
-func shebang(head []byte) []string {
-	line, _, _ := bytes.Cut(head, []byte("\n"))
-	rest, ok := bytes.CutPrefix(line, []byte("#!"))
-	if !ok {
-		return nil
-	}
-	// The kernel does not know that files of Windows end lines in \r\n.
-	text := strings.Trim(strings.TrimSuffix(string(rest), "\r"), " \t")
-	if text == "" {
-		return nil
-	}
-	end := strings.IndexAny(text, " \t")
-	if end < 0 {
-		return []string{text}
-	}
-	return []string{text[:end], strings.TrimLeft(text[end:], " \t")}
 }
 
 // fileSeed prepares a copy of a caller's file, by descriptor: what is checked
