@@ -130,18 +130,31 @@ func (r *run) do(ctx context.Context) (err error) {
 	return nil
 }
 
-// decide asks policy, after the mounts' sources were judged as what they are.
+// decide asks policy and notes the answer.
 func (r *run) decide() (policy.Decision, box.Tier, error) {
 	p := r.req.Policy
-	p.Spec.ID = box.NewID()
+	r.rep.ID = box.NewID()
+	d, tier, err := r.e.decide(p, r.rep.ID)
+	if err != nil {
+		return d, nil, err
+	}
+	r.rep.Tier, r.rep.TierReason = d.Tier, d.Reason
+	r.rep.Policy = policy.InForce(d.Spec, p.Trust, r.req.User)
+	r.rep.Image = string(d.Spec.Image)
+	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
+	return d, tier, nil
+}
+
+// decide asks policy, after the mounts' sources were judged as what they are.
+func (e *Engine) decide(p policy.Request, id box.ID) (policy.Decision, box.Tier, error) {
+	p.Spec.ID = id
 	p.Spec.Hostname = hostname
-	r.rep.ID = p.Spec.ID
 	var err error
 	if p.Spec.Mounts, err = judgeMounts(p.Spec.Mounts, p.Spec.NoMount); err != nil {
 		return policy.Decision{}, nil, err
 	}
 	h := policy.Host{Usable: make(map[box.TierName]box.Caps)}
-	for _, t := range r.e.Tiers {
+	for _, t := range e.Tiers {
 		h.Built = append(h.Built, t.Name())
 		// Whether it really works is seen by creating the box: that fails
 		// with a reason, and never falls back to another tier.
@@ -151,11 +164,7 @@ func (r *run) decide() (policy.Decision, box.Tier, error) {
 	if err != nil {
 		return d, nil, err
 	}
-	r.rep.Tier, r.rep.TierReason = d.Tier, d.Reason
-	r.rep.Policy = policy.InForce(d.Spec, p.Trust, r.req.User)
-	r.rep.Image = string(d.Spec.Image)
-	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
-	for _, t := range r.e.Tiers {
+	for _, t := range e.Tiers {
 		if t.Name() == d.Tier {
 			return d, t, nil
 		}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// Guest implements box.Service.
+func (s *Service) Guest(ctx context.Context, c box.Caller, id box.ID, scope box.Scope) (box.Guest, error) {
+	if err := c.May(scope); err != nil {
+		return nil, err
+	}
+	l, err := s.find(ctx, c.Tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	return &used{s, l}, nil
+}
+
+// used is a box's agent in a caller's hands: each call counts as use, ends when
+// the box is destroyed, and gets what holds for all programs of the box.
+type used struct {
+	s *Service
+	l *live
+}
+
+// enter begins a call. What it returns is to be called at the call's end, with
+// its error, and gives the error for the caller.
+func (u *used) enter(ctx context.Context) (context.Context, func(error) error) {
+	l := u.l
+	l.mu.Lock()
+	l.calls++
+	l.mu.Unlock()
+	inner, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.ctx, cancel)
+	var once sync.Once
+	return inner, func(err error) error {
+		once.Do(func() {
+			stop()
+			cancel()
+			l.mu.Lock()
+			l.calls--
+			l.used = time.Now()
+			l.mu.Unlock()
+		})
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case l.ending.Load():
+			return u.ended()
+		}
+		return err
+	}
+}
+
+// ended says why a call was cut short.
+func (u *used) ended() error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	if r, err := u.s.cfg.Store.Box(ctx, u.l.tenant, u.l.id); err == nil && r.Phase == box.PhaseDestroyed {
+		return gone(u.l.id, r)
+	}
+	if u.s.ctx.Err() != nil {
+		return box.Errorf(box.Unavailable, "use box", "cannot go on with box %s: the daemon is ending; the box lives on", u.l.id)
+	}
+	return box.Errorf(box.NotFound, "find box", "cannot find box %s: it is being destroyed", u.l.id)
+}
+
+// get is a call with an answer.
+func get[T any](ctx context.Context, u *used, call func(context.Context, box.Guest) (T, error)) (T, error) {
+	ctx, leave := u.enter(ctx)
+	v, err := call(ctx, u.l.guest)
+	return v, leave(err)
+}
+
+// do is a call without one.
+func do(ctx context.Context, u *used, call func(context.Context, box.Guest) error) error {
+	ctx, leave := u.enter(ctx)
+	return leave(call(ctx, u.l.guest))
+}
+
+// Start implements box.Processes. The environment of the request is added to
+// that of the box.
+func (u *used) Start(ctx context.Context, p box.ProcessSpec) (box.Process, error) {
+	if len(p.Argv) == 0 || p.Argv[0] == "" {
+		return box.Process{}, box.Errorf(box.Invalid, "start process", "cannot start a process: no command")
+	}
+	for _, v := range p.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return box.Process{}, box.Errorf(box.Invalid, "start process", "cannot set environment %q: allowed is NAME=VALUE", v)
+		}
+	}
+	if p.User == "" {
+		p.User = u.l.kept.User
+	}
+	if p.Dir == "" {
+		p.Dir = u.l.kept.Workdir
+	}
+	p.Env = u.environment(p.User, p.Env)
+	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Process, error) { return g.Start(ctx, p) })
+}
+
+func (u *used) environment(user box.User, more []string) []string {
+	var all []string
+	if u.l.kept.Path != "" {
+		all = append(all, "PATH="+u.l.kept.Path)
+	}
+	all = append(append(all, u.l.kept.Env...), more...)
+	return Environment(user, all...)
+}
+
+// Follow implements box.Processes. A program that the host's kernel ended for
+// want of memory does not know that, nor does the agent.
+func (u *used) Follow(ctx context.Context, p box.ProcessRef, from box.Positions, fn func(box.ProcessEvent) error) error {
+	ctx, leave := u.enter(ctx)
+	return leave(u.l.guest.Follow(ctx, p, from, func(ev box.ProcessEvent) error {
+		if ev.Kind == box.EventEnd && ev.End != nil {
+			end := *ev.End
+			u.l.judge(ctx, &end)
+			ev.End = &end
+		}
+		return fn(ev)
+	}))
+}
+
+// judge finds out whether a program that was killed was killed for want of
+// memory. Each such kill explains one end.
+func (l *live) judge(ctx context.Context, end *box.End) {
+	if end.Cause != box.Signaled || end.Signal != int(syscall.SIGKILL) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	acc, err := l.box.Account(ctx)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if acc.MemoryKills > l.told {
+		l.told++
+		end.Cause = box.OutOfMemory
+	}
+}
+
+// Input implements box.Processes.
+func (u *used) Input(ctx context.Context, p box.ProcessRef, in box.Input) (int64, error) {
+	return get(ctx, u, func(ctx context.Context, g box.Guest) (int64, error) { return g.Input(ctx, p, in) })
+}
+
+// Signal implements box.Processes.
+func (u *used) Signal(ctx context.Context, p box.ProcessRef, signal int, group bool) error {
+	return do(ctx, u, func(ctx context.Context, g box.Guest) error { return g.Signal(ctx, p, signal, group) })
+}
+
+// Resize implements box.Processes.
+func (u *used) Resize(ctx context.Context, p box.ProcessRef, size box.WindowSize) error {
+	return do(ctx, u, func(ctx context.Context, g box.Guest) error { return g.Resize(ctx, p, size) })
+}
+
+// Processes implements box.Processes.
+func (u *used) Processes(ctx context.Context) ([]box.Process, error) {
+	return get(ctx, u, func(ctx context.Context, g box.Guest) ([]box.Process, error) { return g.Processes(ctx) })
+}
+
+// Forget implements box.Processes.
+func (u *used) Forget(ctx context.Context, p box.ProcessRef) error {
+	return do(ctx, u, func(ctx context.Context, g box.Guest) error { return g.Forget(ctx, p) })
+}
+
+// Metrics implements box.Guest.
+func (u *used) Metrics(ctx context.Context) (box.Metrics, error) {
+	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Metrics, error) { return g.Metrics(ctx) })
+}
+
+// Dial implements box.Guest. A connection is use for as long as it is open.
+func (u *used) Dial(ctx context.Context, port uint16) (net.Conn, error) {
+	inner, leave := u.enter(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { _ = leave(nil) })
+	conn, err := u.l.guest.Dial(inner, port)
+	stop()
+	if err != nil {
+		return nil, leave(err)
+	}
+	return &usedConn{conn, leave}, nil
+}
+
+type usedConn struct {
+	net.Conn
+	leave func(error) error
+}
+
+func (c *usedConn) Close() error {
+	err := c.Conn.Close()
+	_ = c.leave(nil)
+	return err
+}
+
+// usedReader is use until it is closed.
+type usedReader struct {
+	io.ReadCloser
+	leave func(error) error
+}
+
+func (r *usedReader) Close() error {
+	err := r.ReadCloser.Close()
+	_ = r.leave(nil)
+	return err
+}

@@ -1,0 +1,315 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/tenant"
+)
+
+// kept is what a row keeps of a box beyond the columns.
+type kept struct {
+	Tier    box.TierName
+	Limits  box.Limits
+	Workdir string
+	User    box.User
+	Env     []string // of every program started in it; the file is the daemon's alone
+	Path    string   // the image's PATH
+	Idle    time.Duration
+	Policy  box.Policy
+}
+
+// live is a box that runs.
+type live struct {
+	id      box.ID
+	tenant  string
+	kept    kept
+	box     box.Lasting
+	guest   Agent
+	pass    *tenant.Pass
+	ctx     context.Context // ends when the box is being destroyed
+	cancel  context.CancelFunc
+	ending  atomic.Bool
+	reaping atomic.Bool
+
+	mu    sync.Mutex
+	ends  time.Time // zero = never
+	calls int       // that are under way
+	used  time.Time // when the last one ended
+	told  int64     // kills for want of memory that belong to processes whose end was told
+
+	destroying sync.Mutex // held by whoever destroys it
+	destroyed  bool
+}
+
+func (s *Service) newLive(r box.Record, k kept, b box.Lasting, p *tenant.Pass) *live {
+	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: r.Ends, used: time.Now()}
+	l.ctx, l.cancel = context.WithCancel(s.ctx)
+	l.guest = s.cfg.Guest(b.Agent)
+	return l
+}
+
+// admit makes a box known, and watches for its end.
+func (s *Service) admit(l *live) {
+	s.mu.Lock()
+	s.boxes[l.id] = l
+	s.mu.Unlock()
+	s.work.Go(func() {
+		select {
+		case <-l.ctx.Done():
+		case <-l.box.Ended():
+			ctx, cancel := context.WithTimeout(s.ctx, destroyTimeout)
+			defer cancel()
+			reason, detail := l.cause(ctx)
+			if err := s.end(ctx, l, reason, detail); err != nil {
+				s.cfg.Log.Error("cannot clear a box that ended", "box", l.id, "error", err)
+			}
+		}
+	})
+}
+
+// cause says why a box ended by itself.
+func (l *live) cause(ctx context.Context) (box.Reason, string) {
+	acc, err := l.box.Account(ctx)
+	if err != nil {
+		return box.ReasonLost, "its first process ended, and its account cannot be read"
+	}
+	for _, hit := range acc.Limits {
+		if hit.Ended || hit.Limit == "memory" {
+			return box.ReasonLimit, fmt.Sprintf("%s (%s)", hit.Limit, hit.Source)
+		}
+	}
+	return box.ReasonLost, "its first process ended"
+}
+
+// giveUp leaves the box to a later service.
+func (l *live) giveUp() {
+	l.ending.Store(true)
+	l.cancel()
+	_ = l.guest.Close()
+	l.box.Detach()
+}
+
+func (l *live) setEnds(t time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ends = t
+}
+
+// Destroy implements box.Service.
+func (s *Service) Destroy(ctx context.Context, c box.Caller, id box.ID) error {
+	if err := c.May(box.ScopeWrite); err != nil {
+		return err
+	}
+	r, err := s.cfg.Store.Box(ctx, c.Tenant, id)
+	if err != nil {
+		return err
+	}
+	if r.Phase == box.PhaseDestroyed {
+		return nil
+	}
+	l := s.lookup(id)
+	if l == nil {
+		return box.Errorf(box.Unavailable, "destroy box", "cannot destroy box %s yet: it is being made", id)
+	}
+	return s.end(ctx, l, box.ReasonAsked, "")
+}
+
+// end destroys a box, once. Whoever comes second waits, and finds it gone.
+func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	l.ending.Store(true)
+	l.destroying.Lock()
+	defer l.destroying.Unlock()
+	if l.destroyed {
+		return nil
+	}
+	actx, acancel := context.WithTimeout(ctx, askTimeout)
+	acc, err := l.box.Account(actx)
+	acancel()
+	var account []byte
+	if err == nil {
+		account, err = json.Marshal(acc)
+	}
+	if err != nil {
+		account = nil // it is no reason to leave the box
+	}
+	l.cancel()
+	_ = l.guest.Close()
+	if err := destroy(ctx, l.box); err != nil {
+		return err // it stays known, and the reaper tries again
+	}
+	_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
+		r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, reason, detail, now(), account
+		return nil
+	})
+	l.destroyed = true
+	l.pass.Release()
+	s.mu.Lock()
+	delete(s.boxes, l.id)
+	s.mu.Unlock()
+	s.cfg.Log.InfoContext(ctx, "box destroyed", "box", l.id, "tenant", l.tenant, "reason", reason, "detail", detail)
+	return err
+}
+
+// reap ends boxes whose time is over or that nobody uses, and those whose
+// destruction failed before.
+func (s *Service) reap() {
+	tick := time.NewTicker(reapEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, l := range s.all() {
+			if !l.reaping.CompareAndSwap(false, true) {
+				continue
+			}
+			s.work.Go(func() {
+				defer l.reaping.Store(false)
+				reason := l.over(s.ctx)
+				if reason == "" {
+					return
+				}
+				if err := s.end(s.ctx, l, reason, ""); err != nil && s.ctx.Err() == nil {
+					s.cfg.Log.Error("cannot destroy a box", "box", l.id, "reason", reason, "error", err)
+				}
+			})
+		}
+	}
+}
+
+// over says why a box is to be destroyed now, or nothing.
+func (l *live) over(ctx context.Context) box.Reason {
+	l.mu.Lock()
+	ends, calls, used := l.ends, l.calls, l.used
+	l.mu.Unlock()
+	switch {
+	case l.ending.Load():
+		return box.ReasonAsked // and it failed
+	case !ends.IsZero() && !time.Now().Before(ends):
+		return box.ReasonTTL
+	case l.kept.Idle == 0 || calls > 0 || time.Since(used) < l.kept.Idle:
+		return ""
+	}
+	// A program that runs is use, too.
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	all, err := l.guest.Processes(ctx)
+	if err != nil {
+		return "" // it is known another time, or the box has ended
+	}
+	for _, p := range all {
+		if p.End == nil {
+			l.touch()
+			return ""
+		}
+		if p.End.Ended.After(used) {
+			l.mu.Lock()
+			l.used = p.End.Ended
+			l.mu.Unlock()
+			used = p.End.Ended
+		}
+	}
+	contexts, err := l.guest.Contexts(ctx)
+	if err != nil && box.KindOf(err) != box.Unsupported {
+		return ""
+	}
+	for _, c := range contexts {
+		if c.State == box.ContextBusy {
+			l.touch()
+			return ""
+		}
+	}
+	if time.Since(used) < l.kept.Idle {
+		return ""
+	}
+	return box.ReasonIdle
+}
+
+func (l *live) touch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used = time.Now()
+}
+
+// recover takes up what an earlier service left.
+func (s *Service) recover(ctx context.Context) error {
+	rows, err := s.cfg.Store.Alive(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		l, err := s.recoverOne(ctx, r)
+		if err == nil {
+			s.admit(l)
+			continue
+		}
+		reason, detail := box.ReasonLost, err.Error()
+		if r.Phase == box.PhaseCreated {
+			reason, detail = box.ReasonFailed, "the daemon ended while it was being made"
+		}
+		s.cfg.Log.Warn("box lost", "box", r.ID, "tenant", r.Tenant, "detail", detail)
+		if _, err := s.cfg.Store.Change(ctx, r.ID, func(r *box.Record) error {
+			r.Phase, r.Reason, r.Detail, r.Destroyed = box.PhaseDestroyed, reason, detail, now()
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	keep := func(id box.ID) bool { return s.lookup(id) != nil }
+	var errs []error
+	for _, t := range s.cfg.Engine.Tiers {
+		sw, ok := t.(LastingSweeper)
+		if !ok {
+			continue
+		}
+		swept, err := sw.SweepLasting(ctx, keep)
+		for _, id := range swept {
+			s.cfg.Log.Warn("box destroyed that nobody owns", "box", id, "tier", t.Name())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// LastingSweeper is implemented by tiers with boxes that last: it destroys those
+// for which keep is false, and returns their IDs.
+type LastingSweeper interface {
+	SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error)
+}
+
+func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {
+	if r.Phase == box.PhaseCreated {
+		return nil, errors.New("it was not made")
+	}
+	var k kept
+	if err := json.Unmarshal(r.Spec, &k); err != nil {
+		return nil, fmt.Errorf("cannot read its row: %w", err)
+	}
+	for _, t := range s.cfg.Engine.Tiers {
+		if t.Name() != r.Tier {
+			continue
+		}
+		b, err := t.Recover(ctx, r.ID, r.State)
+		if err != nil {
+			return nil, err
+		}
+		lasting, ok := b.(box.Lasting)
+		if !ok {
+			return nil, errors.Join(fmt.Errorf("tier %s gave no lasting box", r.Tier), destroy(ctx, b))
+		}
+		pass := s.cfg.Gate.Keep(r.Tenant, tenant.Amounts{Boxes: 1, MilliCPU: k.Limits.MilliCPU, Memory: k.Limits.Memory})
+		return s.newLive(r, k, lasting, pass), nil
+	}
+	return nil, fmt.Errorf("tier %s is not in this build", r.Tier)
+}
