@@ -24,7 +24,8 @@ const boxNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID 
 // Spawn describes a child that re-executes this program in namespaces of its
 // own: user, mount, pid, network, ipc, uts and cgroup. The child is PID 1 of its PID
 // namespace, so that the kernel ends everything below it when it dies, and it
-// dies when the thread that started it does (PR_SET_PDEATHSIG).
+// dies when the thread that started it does (PR_SET_PDEATHSIG), unless Lasting
+// is set.
 type Spawn struct {
 	Args  []string   // argv, Args[0] included
 	Files []*os.File // descriptors 3, 4, ... of the child
@@ -34,21 +35,27 @@ type Spawn struct {
 	// Exe is what the child executes; nil for this program. It is the child's
 	// last descriptor, after Files.
 	Exe *os.File
+	// Lasting lets the child live on when this process has ended.
+	Lasting bool
 	// Caps are capabilities over the child's own namespaces, beside
 	// CAP_SYS_ADMIN.
 	Caps []uintptr
 }
 
-// Child is a spawned process.
+// Child is a process that was spawned, or adopted; see [Adopt].
 type Child struct {
-	cmd  *exec.Cmd
+	pid  int
+	kill func()
 	done chan struct{}
-	err  error
+
+	cmd  *exec.Cmd // nil for one that was adopted
+	held *os.File  // the one that was adopted
 }
 
 // Start starts the child with an empty environment and /dev/null as its
-// standard streams. It holds one operating-system thread until the child ends,
-// because the parent-death signal is tied to the thread.
+// standard streams. Unless the child is to last, it holds one operating-system
+// thread until the child ends, because the parent-death signal is tied to the
+// thread.
 func (s Spawn) Start() (*Child, error) {
 	if s.HostUID == 0 || s.HostGID == 0 {
 		return nil, fmt.Errorf("cannot start box process: host uid 0 is never used behind a box")
@@ -60,17 +67,20 @@ func (s Spawn) Start() (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread lives as long as the child
+		if !s.Lasting {
+			runtime.LockOSThread() // never unlocked: the thread lives as long as the child
+		}
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			c.err = cmd.Wait()
+			_ = cmd.Wait()
 		}
 		close(c.done)
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cannot start box process in new namespaces: %w", err)
 	}
+	c.pid, c.kill = cmd.Process.Pid, func() { _ = cmd.Process.Kill() }
 	return c, nil
 }
 
@@ -82,7 +92,7 @@ func (s Spawn) command(namespaces uintptr) *exec.Cmd {
 		files = append(slices.Clone(files), s.Exe)
 		path = FDPath(uintptr(3 + len(s.Files)))
 	}
-	return &exec.Cmd{
+	cmd := &exec.Cmd{
 		Path:       path,
 		Args:       s.Args,
 		Env:        []string{},
@@ -99,25 +109,37 @@ func (s Spawn) command(namespaces uintptr) *exec.Cmd {
 			// Needed for the mounts of the first moments; see DropAll.
 			AmbientCaps: append([]uintptr{unix.CAP_SYS_ADMIN}, s.Caps...),
 			Setsid:      true,
-			Pdeathsig:   syscall.SIGKILL,
 		},
 	}
+	if !s.Lasting {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	return cmd
 }
 
 // Pid is the child's process id in the caller's PID namespace.
-func (c *Child) Pid() int { return c.cmd.Process.Pid }
+func (c *Child) Pid() int { return c.pid }
 
-// Done is closed when the child has ended and was reaped; the kernel has then
-// ended and reaped every process of its PID namespace.
+// Done is closed when the child has ended and, if it was spawned here, was
+// reaped; the kernel has then ended and reaped every other process of its PID
+// namespace.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
 // Kill sends SIGKILL. It is safe after the child's end.
-func (c *Child) Kill() { _ = c.cmd.Process.Kill() }
+func (c *Child) Kill() { c.kill() }
+
+// Release gives up a child that was adopted: Done is never closed then. One that
+// was spawned is waited for all the same.
+func (c *Child) Release() {
+	if c.held != nil {
+		c.held.Close()
+	}
+}
 
 // Usage returns the resources of the child and of all it waited for. It is
-// valid after Done.
+// valid after Done, and nil for a child that was adopted.
 func (c *Child) Usage() *syscall.Rusage {
-	if c.cmd.ProcessState == nil {
+	if c.cmd == nil || c.cmd.ProcessState == nil {
 		return nil
 	}
 	ru, _ := c.cmd.ProcessState.SysUsage().(*syscall.Rusage)

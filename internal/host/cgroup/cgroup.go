@@ -33,6 +33,10 @@ type Limits struct {
 	Memory   int64 // bytes of memory, page cache included; swap is not added to it but forbidden
 	MilliCPU int64 // thousandths of one core, in periods of 100 ms; at least 10
 	Pids     int64 // tasks, threads included
+	// KillOne lets the kernel end one process of a group that is out of memory,
+	// as version 1 always does. Otherwise it ends all of the group, where it can
+	// (version 2).
+	KillOne bool
 	// AllowMissing makes Create go on when no controller for a wanted limit
 	// is usable; the limit is then named by [Group.Weak] instead of failing.
 	AllowMissing bool

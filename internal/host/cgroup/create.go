@@ -18,6 +18,8 @@ type Group struct {
 	name string
 	dirs []dir // version 1 first
 	weak []string
+
+	killOne bool // see Limits
 }
 
 // dir is the group's folder in one tree.
@@ -44,7 +46,7 @@ func (m *Manager) Create(name string, l Limits) (*Group, error) {
 	if l.Memory < 0 || l.Pids < 0 || l.MilliCPU != 0 && l.MilliCPU < 10 {
 		return nil, box.Errorf(box.Invalid, "create control group", "cannot create control group %s: limits out of range: %+v", name, l)
 	}
-	g := &Group{m: m, name: name}
+	g := &Group{m: m, name: name, killOne: l.KillOne}
 	want := map[string]bool{"memory": l.Memory > 0, "cpu": l.MilliCPU > 0, "pids": l.Pids > 0}
 	for _, c := range controllers {
 		if _, err := m.find(c); err != nil && want[c] {

@@ -65,8 +65,12 @@ func (g *Group) SetMemory(bytes int64) error {
 			return err
 		}
 		// One process of a box killed and the others left is a state that
-		// nobody planned for.
-		if err := g.set(d, "memory.oom.group", "1", "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// nobody planned for, unless it was asked for.
+		all := "1"
+		if g.killOne {
+			all = "0"
+		}
+		if err := g.set(d, "memory.oom.group", all, all); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return g.set(d, "memory.max", value, want)

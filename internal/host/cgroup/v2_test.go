@@ -40,6 +40,15 @@ func TestV2GroupLifeAtTheTop(t *testing.T) {
 	f.expect(t, p+"/cpu.max", "150000 100000")
 	f.expect(t, p+"/pids.max", "32")
 
+	if one, err := m.Create("bx2", Limits{Memory: 100 << 20, KillOne: true}); err != nil {
+		t.Error(err)
+	} else {
+		f.expect(t, f.top+"/sunaba/bx2/memory.oom.group", "0")
+		if err := one.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+
 	if err := g.SetMemory(0); err != nil {
 		t.Error(err)
 	}
