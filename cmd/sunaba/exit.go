@@ -24,11 +24,11 @@ const (
 func exitCode(rep *box.Report) int {
 	if rep.Error != nil {
 		switch rep.Error.Kind {
-		case box.Invalid, box.NotFound:
+		case box.Invalid, box.NotFound, box.Conflict:
 			return exitUsage
 		case box.Denied:
 			return exitDenied
-		case box.Unsupported, box.Unusable:
+		case box.Unsupported, box.Unusable, box.Exhausted, box.Unavailable:
 			return exitUnusable
 		}
 		return exitFault

@@ -174,23 +174,6 @@ func extraSeeds(f *runFlags) ([]box.Seed, error) {
 	return seeds, nil
 }
 
-// distinct refuses two files of one name, and a file where another one needs a
-// folder: which of them the program would see is nothing to guess about.
-func distinct(seeds []box.Seed) error {
-	for i, s := range seeds {
-		for j, o := range seeds {
-			switch {
-			case i < j && s.Path == o.Path:
-				return box.Errorf(box.Invalid, "run", "cannot place %s: two files are to have that name", s.Path).
-					WithHint("give one of them another name with --copy FILE:NAME")
-			case strings.HasPrefix(o.Path, s.Path+"/"):
-				return box.Errorf(box.Invalid, "run", "cannot place %s: %s is to be a file", o.Path, s.Path)
-			}
-		}
-	}
-	return nil
-}
-
 func absolute(p string) (string, error) {
 	a, err := filepath.Abs(p)
 	if err != nil {

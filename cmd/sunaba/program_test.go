@@ -10,6 +10,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/engine"
 )
 
 // Slices of the table of languages must not be shared between programs.
@@ -75,7 +76,7 @@ func TestAFileAndAFolderOfOneNameAreRefused(t *testing.T) {
 		for _, p := range strings.Fields(c.paths) {
 			seeds = append(seeds, box.Seed{Path: p})
 		}
-		if err := distinct(seeds); (err == nil) != c.ok {
+		if err := engine.Distinct(seeds); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.paths, err)
 		}
 	}

@@ -59,13 +59,13 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 		return nil, invalid(err)
 	}
 	seeds := append(prog.seeds, extra...)
-	if err := distinct(seeds); err != nil {
+	if err := engine.Distinct(seeds); err != nil {
 		return nil, err
 	}
 	req := engine.Request{
 		Policy:  f.cfg.Request(),
 		User:    f.cfg.User,
-		Command: box.Command{Argv: prog.argv, Env: environment(f), User: f.cfg.User},
+		Command: box.Command{Argv: prog.argv, Env: engine.Environment(f.cfg.User, f.cfg.Environ()...), User: f.cfg.User},
 		Capture: f.format == "json",
 		Collect: f.format == "json",
 	}
@@ -167,18 +167,6 @@ func (s *shown) close() {
 	if s.clean != nil {
 		_ = s.clean.Close() // a terminal that is gone
 	}
-}
-
-// environment is all that the program sees. PATH comes from the image.
-func environment(f *runFlags) []string {
-	env := []string{
-		"HOME=/home/user", "USER=user", "LOGNAME=user", "LANG=C.UTF-8", "SHELL=/bin/bash",
-		"PYTHONUNBUFFERED=1", // output is streamed, not kept until the end
-	}
-	if f.cfg.User == box.UserRoot {
-		env = []string{"HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8", "SHELL=/bin/bash", "PYTHONUNBUFFERED=1"}
-	}
-	return append(env, f.cfg.Environ()...)
 }
 
 // openOut opens the folder for results; its last part may be made.

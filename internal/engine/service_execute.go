@@ -109,7 +109,7 @@ func Distinct(seeds []box.Seed) error {
 			switch {
 			case i < j && s.Path == o.Path:
 				return box.Errorf(box.Invalid, "run", "cannot place %s: two files are to have that name", s.Path).
-					WithHint("give one of them another name")
+					WithHint("give one of them another name, as with --copy FILE:NAME")
 			case strings.HasPrefix(o.Path, s.Path+"/"):
 				return box.Errorf(box.Invalid, "run", "cannot place %s: %s is to be a file", o.Path, s.Path)
 			}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/engine"
+)
+
+// wishOf reads the keys below `sandbox` as they come over the network: the same
+// names, and the same words for what is wrong, as in a file. Line and column
+// count from the beginning of that object.
+func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
+	cfg := config.Default()
+	if text := bytes.TrimSpace(sandbox); len(text) > 0 && !bytes.Equal(text, []byte("null")) {
+		if !json.Valid(text) || text[0] != '{' {
+			return engine.Wish{}, box.Errorf(box.Invalid, "read request", "cannot read sandbox: it is no JSON object")
+		}
+		// Characters beyond U+FFFF are two escapes in JSON, and none in YAML.
+		if bytes.Contains(bytes.ToLower(text), []byte(`\ud`)) {
+			var err error
+			if text, err = unescaped(text); err != nil {
+				return engine.Wish{}, box.Errorf(box.Invalid, "read request", "cannot read sandbox: %w", err)
+			}
+		}
+		var err error
+		cfg, err = config.Load("sandbox", bytes.NewReader(append(append([]byte("{\"sandbox\":\n"), text...), '}')))
+		if all, ok := errors.AsType[config.Errors](err); ok {
+			for _, e := range all {
+				e.Line-- // ours
+			}
+		}
+		if err != nil {
+			return engine.Wish{}, err
+		}
+	}
+	if len(cfg.HostPrefixes) > 0 {
+		return engine.Wish{}, box.Errorf(box.Denied, "read request", "cannot use filesystem.host_prefixes in a request: what image host shows of this host is its operator's to say").
+			WithHint("give them to `sunaba serve` in its --config file")
+	}
+	return engine.Wish{Policy: cfg.Request(), User: cfg.User, Env: cfg.Environ()}, nil
+}
+
+// unescaped writes JSON anew with every character as itself.
+func unescaped(text []byte) ([]byte, error) {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return out.Bytes(), err
+}
