@@ -2505,7 +2505,7 @@ func (*WatchResponse_Lost) isWatchResponse_Event() {}
 
 type Change struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // relative to what is watched
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // relative to what is watched; empty for itself
 	What          Change_What            `protobuf:"varint,2,opt,name=what,proto3,enum=sunaba.agent.v1.Change_What" json:"what,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2594,7 +2594,7 @@ func (*Lost) Descriptor() ([]byte, []int) {
 type PackRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	MostBytes     uint64                 `protobuf:"varint,2,opt,name=most_bytes,json=mostBytes,proto3" json:"most_bytes,omitempty"`
+	MostBytes     uint64                 `protobuf:"varint,2,opt,name=most_bytes,json=mostBytes,proto3" json:"most_bytes,omitempty"` // of the archive, headers included; ResourceExhausted beyond
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3109,7 +3109,7 @@ func (x *DialRequest) GetEnd() bool {
 
 type DialResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // empty in the first message: the port has accepted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -650,7 +650,8 @@ func (UnimplementedFilesHandler) Unpack(context.Context, *connect.ClientStream[a
 type MachineClient interface {
 	Hello(context.Context, *connect.Request[agentpb.HelloRequest]) (*connect.Response[agentpb.HelloResponse], error)
 	Metrics(context.Context, *connect.Request[agentpb.MetricsRequest]) (*connect.Response[agentpb.MetricsResponse], error)
-	// Dial connects to a port of the box's loopback interface.
+	// Dial connects to a port of the box's loopback interface, and says so in a
+	// first message without data. The stream ends when the port sends no more.
 	Dial(context.Context) *connect.BidiStreamForClient[agentpb.DialRequest, agentpb.DialResponse]
 }
 
@@ -712,7 +713,8 @@ func (c *machineClient) Dial(ctx context.Context) *connect.BidiStreamForClient[a
 type MachineHandler interface {
 	Hello(context.Context, *connect.Request[agentpb.HelloRequest]) (*connect.Response[agentpb.HelloResponse], error)
 	Metrics(context.Context, *connect.Request[agentpb.MetricsRequest]) (*connect.Response[agentpb.MetricsResponse], error)
-	// Dial connects to a port of the box's loopback interface.
+	// Dial connects to a port of the box's loopback interface, and says so in a
+	// first message without data. The stream ends when the port sends no more.
 	Dial(context.Context, *connect.BidiStream[agentpb.DialRequest, agentpb.DialResponse]) error
 }
 

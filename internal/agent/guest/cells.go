@@ -1,0 +1,184 @@
+package guest
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+)
+
+// mimeType is a MIME type as RFC 6838 4.2 restricts names.
+var mimeType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$`)
+
+// maxForms bounds the forms of one result.
+const maxForms = 64
+
+// RunCell implements box.Guest.
+func (g *Guest) RunCell(ctx context.Context, id string, cell box.Cell, fn func(box.CellEvent) error) error {
+	const op = "run cell"
+	if err := known(op, id); err != nil {
+		return err
+	}
+	switch {
+	case cell.ID == "" || len(cell.ID) > maxTag || strings.Contains(cell.ID, "\x00") || !utf8.ValidString(cell.ID):
+		return refused(op, "a cell's id is text of 1 to %d bytes", maxTag)
+	case !utf8.ValidString(cell.Code):
+		return refused(op, "the code is not UTF-8")
+	case cell.Timeout < 0 || cell.Output < 0:
+		return refused(op, "a limit is out of range")
+	}
+	output := cell.Output
+	if output == 0 {
+		output = box.DefaultCellOutput
+	}
+	s, err := listen(ctx, g, op, g.contexts.Run, &agentpb.RunRequest{
+		Context: id, Cell: cell.ID, Code: cell.Code, TimeoutMillis: millis(cell.Timeout),
+		From: cell.From, Attached: cell.Attached, OutputBytes: uint64(output),
+	})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	// A byte that is no text may become three (U+FFFD).
+	t := story{next: max(cell.From, 1), first: true, text: 3*output + 64<<10}
+	var last *box.CellEvent
+	for {
+		m, err := s.next()
+		switch {
+		case errors.Is(err, io.EOF) && last != nil:
+			return fn(*last)
+		case errors.Is(err, io.EOF):
+			return s.failed(lie("a story without an end"))
+		case err != nil:
+			return err
+		case last != nil:
+			return s.failed(lie("more after the end"))
+		}
+		e, err := t.event(m)
+		switch {
+		case err != nil:
+			return s.failed(err)
+		case e.Kind == box.EventEnd:
+			last = &e
+		default:
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// story is how far a cell's story was told.
+type story struct {
+	next  uint64 // number of the next event
+	first bool   // what is before it may be forgotten
+	text  int64  // bytes of output that may still come
+	beats beats
+}
+
+func (t *story) event(m *agentpb.RunResponse) (box.CellEvent, error) {
+	e := box.CellEvent{Number: m.Number}
+	if _, beat := m.Event.(*agentpb.RunResponse_Beat); beat {
+		if m.Number != 0 {
+			return e, lie("a beat with a number")
+		}
+		if !t.beats.ok() {
+			return e, lie("beats without a pause")
+		}
+		e.Kind = box.EventBeat
+		return e, nil
+	}
+	switch {
+	case m.Number < t.next, m.Number > t.next && !t.first, m.Number > 1<<62:
+		return e, lie("event %d where %d is due", m.Number, t.next)
+	}
+	t.next, t.first = m.Number+1, false
+	var err error
+	switch v := m.Event.(type) {
+	case *agentpb.RunResponse_Stdout:
+		e.Kind, e.Text = box.EventStdout, v.Stdout
+	case *agentpb.RunResponse_Stderr:
+		e.Kind, e.Text = box.EventStderr, v.Stderr
+	case *agentpb.RunResponse_Result:
+		e.Kind = box.EventResult
+		e.Result, err = result(v.Result)
+	case *agentpb.RunResponse_Failure:
+		e.Kind = box.EventError
+		e.Error = &box.CellError{Name: cut(v.Failure.Name, maxShort), Value: v.Failure.Value, Traceback: v.Failure.Traceback}
+	case *agentpb.RunResponse_End:
+		e.Kind = box.EventEnd
+		e.End, err = cellEnd(v.End)
+	default:
+		err = lie("an event that is none")
+	}
+	if t.text -= int64(len(e.Text)); t.text < 0 {
+		err = lie("more output than was asked for")
+	}
+	return e, err
+}
+
+// result reads a value's forms. Which there are is the program's choice.
+func result(m *agentpb.Result) (*box.CellResult, error) {
+	if len(m.Forms) == 0 || len(m.Forms) > maxForms {
+		return nil, lie("a result in %d forms", len(m.Forms))
+	}
+	for name, value := range m.Forms {
+		switch {
+		case !mimeType.MatchString(name):
+			return nil, lie("the MIME type %q", cut(name, 100))
+		case isJSON(name):
+			if !json.Valid([]byte(value)) {
+				return nil, lie("a result in %s that is not JSON", name)
+			}
+		case isBinary(name):
+			if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, strings.NewReader(value))); err != nil {
+				return nil, lie("a result in %s that is not base64", name)
+			}
+		}
+	}
+	return &box.CellResult{Forms: m.Forms, Main: m.Main}, nil
+}
+
+func isJSON(mime string) bool {
+	return mime == "application/json" || strings.HasSuffix(mime, "+json")
+}
+
+// isBinary reports whether a form's value is in base64.
+func isBinary(mime string) bool {
+	kind, rest, _ := strings.Cut(mime, "/")
+	return (kind == "image" || kind == "audio" || kind == "video") && !strings.HasSuffix(rest, "+xml") || mime == "application/pdf"
+}
+
+func cellEnd(m *agentpb.CellEnd) (*box.CellEnd, error) {
+	e := &box.CellEnd{Count: int(m.Count), Duration: span(m.Millis, time.Millisecond), Detail: cut(m.Detail, maxWords)}
+	if m.Count > 1<<31-1 {
+		return nil, lie("%d cells", m.Count)
+	}
+	var err error
+	if e.Dropped, err = count(m.DroppedBytes, "dropped output"); err != nil {
+		return nil, err
+	}
+	switch m.Outcome {
+	case agentpb.CellEnd_OUTCOME_OK:
+		e.Outcome = box.CellOK
+	case agentpb.CellEnd_OUTCOME_ERROR:
+		e.Outcome = box.CellRaised
+	case agentpb.CellEnd_OUTCOME_INTERRUPTED:
+		e.Outcome = box.CellInterrupted
+	case agentpb.CellEnd_OUTCOME_TIMEOUT:
+		e.Outcome = box.CellTimeout
+	case agentpb.CellEnd_OUTCOME_DIED:
+		e.Outcome = box.CellDied
+	default:
+		return nil, lie("an unknown outcome (%d)", m.Outcome)
+	}
+	return e, nil
+}

@@ -1,0 +1,94 @@
+package guest
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// listener is a stream of messages from the agent, with a clock that ends it
+// when nothing comes. The clock stands still while we do not wait.
+type listener[Res any] struct {
+	g       *Guest
+	op      string
+	trip    *trip
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	clock   *time.Timer
+	leave   func()
+	stream  *connect.ServerStreamForClient[Res]
+	waiting bool
+}
+
+// listen opens a stream. It is to be closed.
+func listen[Req, Res any](ctx context.Context, g *Guest, op string,
+	open func(context.Context, *connect.Request[Req]) (*connect.ServerStreamForClient[Res], error), req *Req) (*listener[Res], error) {
+	leave, err := g.enter(op)
+	if err != nil {
+		return nil, err
+	}
+	s := &listener[Res]{g: g, op: op, leave: leave, trip: &trip{began: time.Now()}}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(ctx, tripKey{}, s.trip))
+	s.clock = g.clock(s.cancel)
+	s.stream, err = open(s.ctx, connect.NewRequest(req))
+	s.clock.Stop()
+	if err != nil {
+		err = s.failed(err)
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// clock ends a stream after a silence. It runs at once.
+func (g *Guest) clock(cancel context.CancelCauseFunc) *time.Timer {
+	return time.AfterFunc(g.o.Silence, func() { cancel(errSilent) })
+}
+
+// next waits for a message; io.EOF is the stream's proper end.
+func (s *listener[Res]) next() (*Res, error) {
+	s.trip.began = time.Now()
+	s.clock.Reset(s.g.o.Silence)
+	more := s.stream.Receive()
+	s.clock.Stop()
+	if more {
+		return s.stream.Msg(), nil
+	}
+	if err := s.stream.Err(); err != nil {
+		return nil, s.failed(err)
+	}
+	return nil, io.EOF
+}
+
+func (s *listener[Res]) failed(err error) error {
+	if context.Cause(s.ctx) == errSilent {
+		s.g.link.doubt(s.trip)
+	}
+	return failed(s.ctx, s.op, err)
+}
+
+// close ends the stream, at once.
+func (s *listener[Res]) close() {
+	s.cancel(nil)
+	s.clock.Stop()
+	if s.stream != nil {
+		s.stream.Close()
+	}
+	s.leave()
+}
+
+// beats bounds how many beats are taken for signs of life: one a second.
+type beats struct {
+	n     int
+	since time.Time
+}
+
+func (b *beats) ok() bool {
+	if b.n == 0 {
+		b.since = time.Now()
+	}
+	b.n++
+	return b.n <= 30+int(time.Since(b.since)/time.Second)
+}
