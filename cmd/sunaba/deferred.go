@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/engine"
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
 	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
@@ -14,6 +16,8 @@ type deferred struct {
 	name box.TierName
 	make func() (box.Tier, error)
 	tier func() (box.Tier, error) // the same, once
+
+	swept sync.Once
 }
 
 // Name implements box.Tier.
@@ -32,14 +36,15 @@ func (d *deferred) Probe(ctx context.Context) box.Caps {
 	}
 }
 
-// Create implements box.Tier. What killed runs left behind goes first. A
-// failure of that is doctor's to tell; it must not keep a new box from running.
+// Create implements box.Tier. What killed runs left behind goes before the first
+// box. A failure of that is doctor's to tell; it must not keep a new box from
+// running.
 func (d *deferred) Create(ctx context.Context, spec box.Spec) (box.Box, error) {
 	t, err := d.tier()
 	if err != nil {
 		return nil, err
 	}
-	_, _ = t.Sweep(ctx, func(box.ID) bool { return false })
+	d.swept.Do(func() { _, _ = t.Sweep(ctx, func(box.ID) bool { return false }) })
 	return t.Create(ctx, spec)
 }
 
@@ -59,4 +64,16 @@ func (d *deferred) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID,
 		return nil, err
 	}
 	return t.Sweep(ctx, keep)
+}
+
+// SweepLasting implements engine.LastingSweeper.
+func (d *deferred) SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
+	t, err := d.tier()
+	if err != nil {
+		return nil, err
+	}
+	if sw, ok := t.(engine.LastingSweeper); ok {
+		return sw.SweepLasting(ctx, keep)
+	}
+	return nil, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -84,9 +85,10 @@ func passable(dir string) error {
 
 // common is what all tiers of this process are made of.
 type common struct {
-	state  string
-	images frame.Images // its Store is opened by prepare
-	debug  string       // folder for gVisor's log; empty for none
+	state    string
+	imageDir string       // below the state folder if empty
+	images   frame.Images // its Store is opened by prepare
+	debug    string       // folder for gVisor's log; empty for none
 
 	groups  *cgroup.Manager
 	agent   *io.SectionReader
@@ -107,7 +109,7 @@ func (c *common) prepare() error {
 }
 
 func (c *common) prepareFiles() (err error) {
-	if c.images.Store, err = image.OpenStore(filepath.Join(c.state, "images")); err != nil {
+	if c.images.Store, err = image.OpenStore(cmp.Or(c.imageDir, filepath.Join(c.state, "images"))); err != nil {
 		return err
 	}
 	if c.agent = embedded.Agent(runtime.GOARCH); c.agent != nil {

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/guest"
+	"github.com/sunaba-dev/sunaba/internal/engine"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/store"
+	"github.com/sunaba-dev/sunaba/internal/tenant"
+)
+
+// serviceOptions say what a service of boxes that last is made of.
+type serviceOptions struct {
+	state      string // folder of its boxes and its database
+	images     string // folder that root file systems are kept in
+	rules      tenant.Rules
+	ttl        time.Duration
+	maxTTL     time.Duration
+	mountRoots []string
+	log        *slog.Logger
+}
+
+// defaultRules bound what one tenant may have, and how many boxes are made at once.
+func defaultRules() tenant.Rules {
+	return tenant.Rules{
+		Share:  tenant.Amounts{Boxes: 100},
+		Starts: 2 * runtime.NumCPU(),
+		Line:   64,
+		Wait:   30 * time.Second,
+	}
+}
+
+// service is a running service and what it stands on.
+type service struct {
+	*engine.Service
+	store *store.Store
+}
+
+// Close gives the boxes up. They live on.
+func (s *service) Close() error { return errors.Join(s.Service.Close(), s.store.Close()) }
+
+// newService starts a service. It is the only one in its folder.
+func newService(ctx context.Context, o serviceOptions) (*service, error) {
+	st, err := store.Open(ctx, o.state)
+	if err != nil {
+		return nil, err
+	}
+	s, err := engine.Start(ctx, engine.Config{
+		Engine: newEngine(o.state, common{imageDir: o.images, debug: os.Getenv("SUNABA_DEBUG")}),
+		Store:  st,
+		Gate:   tenant.NewGate(o.rules),
+		Parse:  wishOf,
+		Guest: func(dial func(context.Context) (net.Conn, error)) engine.Agent {
+			return guest.New(dial, guest.Options{})
+		},
+		MountRoots: o.mountRoots,
+		TTL:        o.ttl,
+		MaxTTL:     o.maxTTL,
+		Log:        o.log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return &service{s, st}, nil
+}
+
+// clientSession is a service for one client, in a folder of its own: its boxes end
+// with it.
+type clientSession struct {
+	*service
+	dir string
+}
+
+// newSession starts one below the state folder, after clearing up after those
+// that were killed.
+func newSession(ctx context.Context, stateFlag string, log *slog.Logger) (*clientSession, error) {
+	state, err := stateDir(stateFlag)
+	if err != nil {
+		return nil, err
+	}
+	all := filepath.Join(state, "sessions")
+	if err := os.Mkdir(all, 0o711); err != nil && !os.IsExist(err) {
+		return nil, box.Errorf(box.Unusable, "start session", "cannot make folder for sessions: %w", err)
+	}
+	old, err := filepath.Glob(filepath.Join(all, "s*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range old {
+		if s, err := openSession(ctx, state, dir, log); err == nil { // else it is somebody's
+			err = s.Close(ctx)
+			if err != nil {
+				log.Warn("cannot clear an old session", "folder", dir, "error", err)
+			}
+		}
+	}
+	dir := filepath.Join(all, "s"+string(box.NewID())[2:])
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return nil, box.Errorf(box.Unusable, "start session", "cannot make folder for a session: %w", err)
+	}
+	return openSession(ctx, state, dir, log)
+}
+
+func openSession(ctx context.Context, state, dir string, log *slog.Logger) (*clientSession, error) {
+	rules := defaultRules()
+	rules.Share = tenant.Amounts{Boxes: 16}
+	s, err := newService(ctx, serviceOptions{
+		state: dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &clientSession{s, dir}, nil
+}
+
+// Close destroys the session's boxes and its folder.
+func (s *clientSession) Close(ctx context.Context) error {
+	err := s.DestroyAll(ctx)
+	err = errors.Join(err, s.service.Close())
+	if err == nil {
+		err = hostfs.RemoveTree(ctx, s.dir)
+	}
+	return err
+}
