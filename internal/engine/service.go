@@ -44,7 +44,7 @@ type Wish struct {
 // Agent is the host's end of an agent's protocol.
 type Agent interface {
 	box.Guest
-	Close() error
+	Close()
 }
 
 // Service keeps boxes that last. It implements [box.Service] and is safe for

@@ -92,7 +92,7 @@ func (l *live) cause(ctx context.Context) (box.Reason, string) {
 func (l *live) giveUp() {
 	l.ending.Store(true)
 	l.cancel()
-	_ = l.guest.Close()
+	l.guest.Close()
 	l.box.Detach()
 }
 
@@ -142,7 +142,7 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 		account = nil // it is no reason to leave the box
 	}
 	l.cancel()
-	_ = l.guest.Close()
+	l.guest.Close()
 	if err := destroy(ctx, l.box); err != nil {
 		return err // it stays known, and the reaper tries again
 	}

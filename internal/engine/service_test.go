@@ -121,7 +121,7 @@ type plainAgent struct {
 	end       *box.End
 }
 
-func (a *plainAgent) Close() error { return nil }
+func (a *plainAgent) Close() {}
 func (a *plainAgent) Processes(context.Context) ([]box.Process, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
