@@ -1,0 +1,3 @@
+package daemon
+
+func (a *agent) watchMemory() {}
