@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"context"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/server"
+)
+
+// boxPath names a box.
+type boxPath struct {
+	ID string `path:"id" maxLength:"64" doc:"The box's id."`
+}
+
+// createRequest asks for a box.
+type createRequest struct {
+	Key  string `header:"Idempotency-Key" maxLength:"128" doc:"The same key again answers with the same box instead of making another."`
+	Body struct {
+		Sandbox  Sandbox           `json:"sandbox,omitempty"`
+		Metadata map[string]string `json:"metadata,omitempty" doc:"The caller's own: at most 32 pairs of 256 bytes."`
+		TTLSec   float64           `json:"ttl_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed after so long; 0 or absent takes the server's default. See ttl_sec and ends_at of the answer."`
+		IdleSec  float64           `json:"idle_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed when nobody used it and nothing runs in it for so long; 0 is never."`
+		Strict   bool              `json:"strict,omitempty" doc:"Refuse a box of which this host cannot enforce everything."`
+	}
+}
+
+// Box is what is known of a box.
+type Box struct {
+	ID          box.ID            `json:"id"`
+	Phase       box.Phase         `json:"phase" enum:"created,running,paused,destroyed"`
+	Reason      box.Reason        `json:"reason,omitempty" doc:"Why it was destroyed."`
+	Detail      string            `json:"detail,omitempty"`
+	Tier        box.TierName      `json:"tier"`
+	TierReason  string            `json:"tier_reason"`
+	Image       string            `json:"image"`
+	Weak        []string          `json:"weak" doc:"What was asked for and this host cannot enforce, one sentence each."`
+	Policy      box.Policy        `json:"policy" doc:"What is in force."`
+	Metadata    map[string]string `json:"metadata"`
+	CreatedAt   time.Time         `json:"created_at"`
+	EndsAt      *time.Time        `json:"ends_at" doc:"Destroyed then, unless prolonged; null is never."`
+	TTLSec      float64           `json:"ttl_sec" doc:"From created_at to ends_at; 0 is without end."`
+	IdleSec     float64           `json:"idle_sec"`
+	DestroyedAt *time.Time        `json:"destroyed_at" doc:"Null while it lives."`
+	LimitsHit   []box.LimitHit    `json:"limits_hit"`
+	Usage       box.UsageJSON     `json:"usage" doc:"Up to now, or up to its end."`
+	Principal   string            `json:"principal" doc:"Who asked for it."`
+}
+
+func boxOf(i box.Info) Box {
+	b := Box{
+		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail,
+		Tier: i.Tier, TierReason: i.TierReason, Image: i.Image, Weak: list(i.Weak),
+		Policy: policyOf(i.Policy), Metadata: i.Metadata, Principal: i.Principal,
+		CreatedAt: i.Created.UTC(), EndsAt: moment(i.Ends), IdleSec: i.Idle.Seconds(),
+		DestroyedAt: moment(i.Destroyed), LimitsHit: list(i.Limits),
+		Usage: box.UsageJSON{
+			CPUSeconds: i.Usage.CPU.Seconds(), WallSeconds: i.Usage.Wall.Seconds(),
+			MemoryPeakBytes: i.Usage.MemoryPeak, BytesWritten: i.Usage.Written,
+		},
+	}
+	if b.Metadata == nil {
+		b.Metadata = map[string]string{}
+	}
+	if !i.Ends.IsZero() {
+		b.TTLSec = i.Ends.Sub(i.Created).Seconds()
+	}
+	return b
+}
+
+func policyOf(p box.Policy) box.Policy {
+	p.Mounts, p.NoMount = list(p.Mounts), list(p.NoMount)
+	return p
+}
+
+// list makes an empty list of none, so that none is ever null.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (a *API) create(ctx context.Context, in *createRequest) (Box, error) {
+	i, err := a.Service.Create(ctx, server.CallerOf(ctx), box.CreateRequest{
+		Sandbox: in.Body.Sandbox.RawMessage, Metadata: in.Body.Metadata, TTL: seconds(in.Body.TTLSec),
+		Idle: seconds(in.Body.IdleSec), Key: in.Key, Strict: in.Body.Strict,
+	})
+	if err != nil {
+		return Box{}, err
+	}
+	return boxOf(i), nil
+}
+
+func (a *API) inspect(ctx context.Context, in *boxPath) (Box, error) {
+	i, err := a.Service.Inspect(ctx, server.CallerOf(ctx), box.ID(in.ID))
+	if err != nil {
+		return Box{}, err
+	}
+	return boxOf(i), nil
+}
+
+// pageQuery selects a page of a list.
+type pageQuery struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"How many at most; 100 if absent."`
+	Cursor string `query:"cursor" maxLength:"512" doc:"next of an earlier page."`
+}
+
+type listRequest struct {
+	pageQuery
+	Destroyed bool     `query:"destroyed" doc:"Also those that are no more."`
+	Metadata  []string `query:"metadata,explode" maxItems:"32" doc:"Only boxes with this pair, as name=value; several are all wanted."`
+}
+
+// BoxPage is a page of boxes.
+type BoxPage struct {
+	Boxes []Box  `json:"boxes"`
+	Next  string `json:"next" doc:"The cursor of the next page; empty at the end."`
+}
+
+func (a *API) list(ctx context.Context, in *listRequest) (BoxPage, error) {
+	pairs, err := pairsOf("metadata", in.Metadata)
+	if err != nil {
+		return BoxPage{}, err
+	}
+	infos, next, err := a.Service.List(ctx, server.CallerOf(ctx), box.ListRequest{
+		Destroyed: in.Destroyed, Metadata: pairs, Cursor: in.Cursor, Limit: in.Limit,
+	})
+	if err != nil {
+		return BoxPage{}, err
+	}
+	page := BoxPage{Boxes: []Box{}, Next: next}
+	for _, i := range infos {
+		page.Boxes = append(page.Boxes, boxOf(i))
+	}
+	return page, nil
+}
+
+type prolongRequest struct {
+	boxPath
+	Body struct {
+		TTLSec float64 `json:"ttl_sec" exclusiveMinimum:"0" maximum:"31536000" doc:"The box lives at least so long from now on. This never shortens: see ends_at of the answer."`
+	}
+}
+
+func (a *API) prolong(ctx context.Context, in *prolongRequest) (Box, error) {
+	i, err := a.Service.Prolong(ctx, server.CallerOf(ctx), box.ID(in.ID), seconds(in.Body.TTLSec))
+	if err != nil {
+		return Box{}, err
+	}
+	return boxOf(i), nil
+}
+
+func (a *API) destroy(ctx context.Context, in *boxPath) error {
+	return a.Service.Destroy(ctx, server.CallerOf(ctx), box.ID(in.ID))
+}

@@ -1,0 +1,67 @@
+package rest
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/server"
+)
+
+type portRequest struct {
+	boxPath
+	Port    uint16 `path:"port" minimum:"1" maximum:"65535" doc:"A TCP port of the box's loopback interface."`
+	Upgrade string `header:"Upgrade" doc:"tcp; with Connection: Upgrade."`
+}
+
+// port makes the connection a tunnel to a port inside (RFC 9110, section 7.8).
+// Nothing of the request reaches the box: what is sent after it does.
+func (a *API) port(w http.ResponseWriter, r *http.Request, in *portRequest) error {
+	if !strings.EqualFold(in.Upgrade, "tcp") || r.ProtoMajor != 1 {
+		w.Header().Set("Upgrade", "tcp")
+		return server.Bad(http.StatusUpgradeRequired, server.NoUpgrade, "send Connection: Upgrade and Upgrade: tcp", "cannot open a tunnel: the request does not ask for one")
+	}
+	g, err := a.guest(r.Context(), in.ID, box.ScopeExec)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := a.call(r.Context())
+	inside, err := g.Dial(ctx, in.Port)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	outside, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer outside.Close()
+	outside.SetDeadline(time.Time{}) // a tunnel lives for as long as both ends do
+	if _, err := io.WriteString(outside, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"); err != nil {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		io.Copy(inside, buffered.Reader) // an end that breaks off ends the tunnel
+		closeWrite(inside)
+	}()
+	io.Copy(outside, inside)
+	closeWrite(outside)
+	<-done
+	return nil
+}
+
+// closeWrite says that nothing more comes, where that can be said, and else
+// that all is over.
+func closeWrite(c net.Conn) {
+	if h, ok := c.(interface{ CloseWrite() error }); ok {
+		h.CloseWrite()
+		return
+	}
+	c.Close()
+}
