@@ -187,23 +187,27 @@ func (g *Guest) processesFor(ctx context.Context, op string) ([]box.Process, err
 	if err != nil {
 		return nil, err
 	}
-	all := make([]box.Process, 0, min(len(res.Processes), maxList))
-	seen := map[int]bool{}
+	if len(res.Processes) > maxList {
+		return nil, failed(ctx, op, lie("%d processes", len(res.Processes)))
+	}
+	all := make([]box.Process, 0, len(res.Processes))
+	at := map[int]int{}
 	for _, m := range res.Processes {
 		p, err := process(m)
-		if err == nil && seen[p.PID] {
-			err = lie("process %d twice", p.PID)
-		}
-		if err == nil && len(all) == maxList {
-			err = lie("more than %d processes", maxList)
-		}
 		if err != nil {
 			return nil, failed(ctx, op, err)
 		}
-		seen[p.PID] = true
+		// The kernel gives a number again: then it names the new process.
+		if old, twice := at[p.PID]; twice {
+			if all[old].End == nil {
+				return nil, failed(ctx, op, lie("process %d twice", p.PID))
+			}
+			all[old].PID = 0
+		}
+		at[p.PID] = len(all)
 		all = append(all, p)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(p box.Process) bool { return p.PID == 0 }), nil
 }
 
 func process(m *agentpb.Process) (box.Process, error) {
