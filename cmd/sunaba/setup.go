@@ -92,7 +92,8 @@ type common struct {
 
 	groups  *cgroup.Manager
 	agent   *io.SectionReader
-	program *os.File // the agent, sealed; nil if this program is the agent
+	program *os.File          // the agent, sealed; nil if this program is the agent
+	daemon  *io.SectionReader // the agent of boxes that last; nil if this program is it
 }
 
 // prepare does what every tier needs.
@@ -112,6 +113,7 @@ func (c *common) prepareFiles() (err error) {
 	if c.images.Store, err = image.OpenStore(cmp.Or(c.imageDir, filepath.Join(c.state, "images"))); err != nil {
 		return err
 	}
+	c.daemon = embedded.Daemon(runtime.GOARCH)
 	if c.agent = embedded.Agent(runtime.GOARCH); c.agent != nil {
 		c.program, err = host.Sealed("sunaba-agent", c.agent)
 		return err
@@ -134,10 +136,10 @@ func tiers(c *common) []*deferred {
 	ready := sync.OnceValue(c.prepare)
 	list := []*deferred{
 		{name: box.TierProcess, make: func() (box.Tier, error) {
-			return process.New(process.Config{State: c.state, Images: c.images, Groups: c.groups, Agent: c.agent, Program: c.program, Janitor: true})
+			return process.New(process.Config{State: c.state, Images: c.images, Groups: c.groups, Agent: c.agent, Program: c.program, Daemon: c.daemon, Janitor: true})
 		}},
 		{name: box.TierGvisor, make: func() (box.Tier, error) {
-			return gvisor.New(gvisor.Config{State: c.state, Images: c.images, Groups: c.groups, Agent: c.agent, Program: c.program, Debug: c.debug, Janitor: true})
+			return gvisor.New(gvisor.Config{State: c.state, Images: c.images, Groups: c.groups, Agent: c.agent, Program: c.program, Daemon: c.daemon, Debug: c.debug, Janitor: true})
 		}},
 	}
 	for _, d := range list {

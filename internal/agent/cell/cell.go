@@ -9,6 +9,9 @@
 // Programs are started by one thread of the cell that has confined itself
 // (package confine) before the first of them: they inherit its Landlock domain,
 // its system call filter and its empty session keyring.
+//
+// In a box that lasts, the first of them is the box's agent (package
+// agent/daemon), which starts all others; when it ends, so does the cell.
 package cell
 
 import (
@@ -39,7 +42,8 @@ const (
 )
 
 // Setup is the body of the first request. Its files, in order: root, store if
-// HasStore, one per bind, the seed archive if HasSeeds.
+// HasStore, one per bind, the seed archive if HasSeeds, the agent's program if
+// Agent.HasProgram, the image's folder if Agent.HasTree.
 type Setup struct {
 	Dir        string
 	Hostname   string
@@ -60,6 +64,14 @@ type Setup struct {
 	// RLIMIT_NPROC among Limits is the programs' alone: what the cell has of its
 	// own is added.
 	CellLimits, Limits map[int]uint64
+	Agent              *Agent // of a box that lasts
+}
+
+// Agent says how to start the agent of a box that lasts.
+type Agent struct {
+	HasProgram bool // else it is the cell's own, under another name
+	HasTree    bool // an extracted image that is to be held
+	Argv, Env  []string
 }
 
 // AgentTasks is what the agent needs of tasks beyond those of the programs, in
@@ -88,11 +100,14 @@ type cell struct {
 	kids    *children
 	starter *starter // nil before setup
 	isSetUp bool
+	agent   *os.File // where streams are handed over to the agent; nil without one
+	tree    *os.File // held for the fronts' sake
+	store   *os.File // its root folder; nil if the box has none or does not last
 }
 
 // Main is the whole life of a cell.
 func Main() int {
-	link, err := host.NewLink(os.NewFile(3, "link"))
+	server, err := wire.Open(os.NewFile(3, "link"))
 	if err != nil {
 		return 1
 	}
@@ -107,9 +122,9 @@ func Main() int {
 	if err := host.DefaultSignals(); err != nil { // of this process and of every program
 		return 1
 	}
-	c := &cell{server: wire.NewServer(link), kids: newChildren()}
+	c := &cell{server: server, kids: newChildren()}
 	c.server.Serve(c.handle)
-	return 0 // the front is gone, and with this process goes the box
+	return 0 // the front is gone, or the box is at its end; with this process it goes
 }
 
 func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
@@ -133,6 +148,10 @@ func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
 		return wire.Waited{Status: status}, err
 	case "space":
 		return c.space()
+	case "store":
+		return c.giveStore()
+	case "agent":
+		return c.stream()
 	case "terminal":
 		return c.terminal(body)
 	case "signal":

@@ -40,7 +40,7 @@ func (c *cell) exec(body json.RawMessage, files []*os.File) (any, error) {
 		return nil, errors.New("cannot start program: no command")
 	}
 	if len(c.set.Limits) > 0 {
-		return c.execLimited(e, files)
+		return c.execLimited(e, files, nil)
 	}
 	var file string
 	var err error
@@ -105,17 +105,18 @@ func reason(err error) error {
 type order struct {
 	Exec   wire.Exec
 	Limits map[int]uint64
+	Agent  bool // descriptor agentStream is to be its 3
 }
 
 // execLimited starts a program in two steps, for limits that this process could
 // not live under itself: the agent's file again, which sets them and becomes
-// the program.
-func (c *cell) execLimited(e wire.Exec, files []*os.File) (any, error) {
+// the program. Extra is for the agent of a box that lasts.
+func (c *cell) execLimited(e wire.Exec, files, extra []*os.File) (any, error) {
 	limits, err := c.limitsOf(e)
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(order{e, limits})
+	b, err := json.Marshal(order{e, limits, len(extra) > 0})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func (c *cell) execLimited(e wire.Exec, files []*os.File) (any, error) {
 		return nil, fmt.Errorf("cannot make pipe: %w", err)
 	}
 	defer failed.Close()
-	v, err := c.start(e, host.SelfExe, []string{ArgvExec}, []string{}, "/", files, []*os.File{orders, failedW})
+	v, err := c.start(e, host.SelfExe, []string{ArgvExec}, []string{}, "/", files, append([]*os.File{orders, failedW}, extra...))
 	failedW.Close()
 	if err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func (c *cell) limitsOf(e wire.Exec) (map[int]uint64, error) {
 			return nil, err
 		}
 		limits[unix.RLIMIT_NPROC] = n + uint64(own)
-		if e.File == ArgvAgent {
+		if e.File == ArgvAgent || c.set.Agent != nil {
 			limits[unix.RLIMIT_NPROC] += AgentTasks
 		}
 	}
@@ -184,7 +185,14 @@ func become(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	err = confine.Exec(confine.Options{Confined: true, Limits: o.Limits}, file, o.Exec.Argv, o.Exec.Env, nil)
+	var keep []int
+	if o.Agent {
+		if err := unix.Dup3(agentStream, 3, 0); err != nil {
+			return fmt.Errorf("cannot pass stream on: %w", err)
+		}
+		keep = []int{3}
+	}
+	err = confine.Exec(confine.Options{Confined: true, Limits: o.Limits, Keep: keep}, file, o.Exec.Argv, o.Exec.Env, nil)
 	return fmt.Errorf("cannot execute %s: %w", o.Exec.Argv[0], reason(err))
 }
 

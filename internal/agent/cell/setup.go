@@ -25,7 +25,7 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 		Dir: c.set.Dir, StoreBytes: c.set.StoreBytes, StoreFiles: c.set.StoreFiles,
 		Writable: c.set.Writable, ShmBytes: c.set.ShmBytes, Hostname: c.set.Hostname,
 	}
-	seeds, err := c.takeFiles(files, &conf)
+	seeds, program, err := c.takeFiles(files, &conf)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,11 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	}
 	ready.Applied.Weak = append(weak, ready.Applied.Weak...)
 	spareThreads(spare)
+	if c.set.Agent != nil {
+		if err := c.startAgent(program); err != nil {
+			return nil, err
+		}
+	}
 	if ready.Tasks, err = ownTasks(); err != nil {
 		return nil, err
 	}
@@ -95,7 +100,7 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 func refused(err error) error { return box.Errorf(box.Unusable, "create box", "%w", err) }
 
 // takeFiles hands out the files that came with the request, by their order.
-func (c *cell) takeFiles(files []*os.File, conf *jail.Config) (seeds *os.File, err error) {
+func (c *cell) takeFiles(files []*os.File, conf *jail.Config) (seeds, program *os.File, err error) {
 	next := func(what string) *os.File {
 		if len(files) == 0 {
 			if err == nil {
@@ -122,10 +127,16 @@ func (c *cell) takeFiles(files []*os.File, conf *jail.Config) (seeds *os.File, e
 	if c.set.HasSeeds {
 		seeds = next("the seeds")
 	}
+	if a := c.set.Agent; a != nil && a.HasProgram {
+		program = next("the agent")
+	}
+	if a := c.set.Agent; a != nil && a.HasTree {
+		c.tree = next("the image")
+	}
 	if err == nil && len(files) > 0 {
 		err = fmt.Errorf("cannot set up box: %d files too many came", len(files))
 	}
-	return seeds, err
+	return seeds, program, err
 }
 
 // cloneSources makes the mounts that an ordinary user's front could not: the

@@ -10,22 +10,104 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
-// Server is the far end of a link.
+// Server is the far end of a link: of one for the whole life of a box, or, in a
+// box that lasts, of one after the other.
 type Server struct {
+	listen *host.Links // nil for a server of one link
+
+	mu      sync.Mutex
+	at      *session // the front that is heard
+	isSetUp bool     // a request was answered without an error
+	ended   bool
+	clocks  map[int32]*time.Timer // by program; see Exec.Expire
+
+	ledger ledger
+}
+
+// session is one front's connection. Its requests are answered on it or not at
+// all.
+type session struct {
 	link *host.Link
 	send sync.Mutex
-
-	mu     sync.Mutex
-	clocks map[int32]*time.Timer // by program; see Exec.Expire
 }
 
 // NewServer serves a link.
 func NewServer(link *host.Link) *Server {
-	return &Server{link: link, clocks: make(map[int32]*time.Timer)}
+	return &Server{at: &session{link: link}, clocks: make(map[int32]*time.Timer)}
 }
 
-// Link is the link that is served.
-func (s *Server) Link() *host.Link { return s.link }
+// Open makes a server of the descriptor that a first process was started with: a
+// link, or a socket at which its front waits already, and others may come.
+func Open(f *os.File) (*Server, error) {
+	if !host.IsListening(f) {
+		link, err := host.NewLink(f)
+		if err != nil {
+			return nil, err
+		}
+		return NewServer(link), nil
+	}
+	listen, err := host.NewLinks(f)
+	if err != nil {
+		return nil, err
+	}
+	link, err := listen.Accept()
+	if err != nil {
+		listen.Close()
+		return nil, err
+	}
+	s := NewServer(link)
+	s.listen = listen
+	return s, nil
+}
+
+// Resume is Open for a program that takes the place of another one, with the
+// descriptors of Files.
+func Resume(link, listen *os.File) (*Server, error) {
+	l, err := host.NewLink(link)
+	if err != nil {
+		return nil, err
+	}
+	s := NewServer(l)
+	if listen != nil {
+		if s.listen, err = host.NewLinks(listen); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Files returns duplicates of what is served, for Resume; listen is nil for a
+// server of one link.
+func (s *Server) Files() (link, listen *os.File, err error) {
+	if link, err = s.front().link.File(); err != nil {
+		return nil, nil, err
+	}
+	if s.listen != nil {
+		if listen, err = s.listen.File(); err != nil {
+			link.Close()
+			return nil, nil, err
+		}
+	}
+	return link, listen, nil
+}
+
+// End makes Serve return.
+func (s *Server) End() {
+	s.mu.Lock()
+	s.ended = true
+	at := s.at
+	s.mu.Unlock()
+	if s.listen != nil {
+		s.listen.Close()
+	}
+	at.link.Close()
+}
+
+func (s *Server) front() *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at
+}
 
 // WithFiles is what a Handler returns if files go with the answer. They are
 // closed here when they have been sent.
@@ -37,20 +119,66 @@ type WithFiles struct {
 // Handler answers one request. It owns the files.
 type Handler func(req Request, files []*os.File) (any, error)
 
-// Serve answers requests until the front goes away or sends what is no
-// request. A setup is answered before the next request is read, all others
-// concurrently.
+// Serve answers requests until the front goes away or sends what is no request.
+// A setup is answered before the next request is read, all others concurrently.
+//
+// Where others may come, it goes on with the next front, once it is set up, until
+// End: one at a time, and who comes takes the place of who is there.
 func (s *Server) Serve(handle Handler) {
+	if s.listen == nil {
+		s.serve(s.front(), handle)
+		return
+	}
+	defer s.End()
+	next := make(chan *session)
+	go s.accept(next)
+	s.serve(s.front(), handle)
+	s.mu.Lock()
+	isSetUp := s.isSetUp
+	s.mu.Unlock()
+	if !isSetUp {
+		s.End()
+	}
+	for at := range next {
+		if isSetUp {
+			s.serve(at, handle)
+		}
+	}
+}
+
+func (s *Server) accept(next chan<- *session) {
+	defer close(next)
 	for {
-		body, files, err := s.link.Receive()
+		link, err := s.listen.Accept()
+		if err != nil {
+			return
+		}
+		at := &session{link: link}
+		s.mu.Lock()
+		before, ended := s.at, s.ended
+		s.at = at
+		s.mu.Unlock()
+		before.link.Close() // serve returns
+		if ended {
+			link.Close()
+		}
+		next <- at
+	}
+}
+
+func (s *Server) serve(at *session, handle Handler) {
+	defer at.link.Close()
+	for {
+		body, files, err := at.link.Receive()
 		if err != nil {
 			return
 		}
 		var req Request
 		if err := json.Unmarshal(body, &req); err != nil {
+			closeAll(files)
 			return
 		}
-		answer := func() { s.Answer(req.Seq, func() (any, error) { return s.timed(req, files, handle) }) }
+		answer := func() { s.answer(at, req.Seq, func() (any, error) { return s.timed(req, files, handle) }) }
 		if req.Op == "setup" {
 			answer()
 		} else {
@@ -62,6 +190,10 @@ func (s *Server) Serve(handle Handler) {
 // timed keeps the clock of each program that has one, from its start until its
 // end was asked for and told.
 func (s *Server) timed(req Request, files []*os.File, handle Handler) (any, error) {
+	if v, ok, err := s.own(req); ok {
+		closeAll(files)
+		return v, err
+	}
 	v, err := handle(req, files)
 	switch req.Op {
 	case "exec":
@@ -73,7 +205,7 @@ func (s *Server) timed(req Request, files []*os.File, handle Handler) (any, erro
 		s.mu.Lock()
 		s.clocks[ps.Pid] = time.AfterFunc(e.Expire, func() {
 			s.Event(Expired, struct{}{})
-			s.link.Close() // Serve returns
+			s.End() // Serve returns
 		})
 		s.mu.Unlock()
 	case "wait":
@@ -91,8 +223,11 @@ func (s *Server) timed(req Request, files []*os.File, handle Handler) (any, erro
 	return v, err
 }
 
-// Answer sends what fn returns as the reply to request seq.
-func (s *Server) Answer(seq int, fn func() (any, error)) {
+// Answer sends what fn returns as the reply to request seq of the front that is
+// heard.
+func (s *Server) Answer(seq int, fn func() (any, error)) { s.answer(s.front(), seq, fn) }
+
+func (s *Server) answer(at *session, seq int, fn func() (any, error)) {
 	v, err := fn()
 	rep := Reply{Seq: seq}
 	var files []*os.File
@@ -100,27 +235,32 @@ func (s *Server) Answer(seq int, fn func() (any, error)) {
 		v, files = w.Body, w.Files
 		defer closeAll(files)
 	}
+	if err == nil {
+		s.mu.Lock()
+		s.isSetUp = true // the first request is one to set up
+		s.mu.Unlock()
+	}
 	if err != nil {
 		rep.Error, rep.Unusable = err.Error(), box.KindOf(err) == box.Unusable
 	} else if rep.Body, err = json.Marshal(v); err != nil {
 		rep.Error = err.Error()
 	}
-	s.post(rep, files...)
+	at.post(rep, files...)
 }
 
 // Event tells the front of something that it did not ask for.
 func (s *Server) Event(name string, v any) {
 	if body, err := json.Marshal(v); err == nil {
-		s.post(Reply{Event: name, Body: body})
+		s.front().post(Reply{Event: name, Body: body})
 	}
 }
 
-func (s *Server) post(rep Reply, files ...*os.File) {
+func (at *session) post(rep Reply, files ...*os.File) {
 	b, err := json.Marshal(rep)
 	if err != nil {
 		return
 	}
-	s.send.Lock()
-	defer s.send.Unlock()
-	_ = s.link.Send(b, files...) // a front that is gone is noticed by Receive
+	at.send.Lock()
+	defer at.send.Unlock()
+	_ = at.link.Send(b, files...) // a front that is gone is noticed by Receive
 }

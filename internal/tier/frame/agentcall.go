@@ -24,9 +24,9 @@ const (
 	collectTimeout = 3 * time.Minute
 )
 
-// Agent runs the agent in the box as e says, with bytes for its stdin or from
+// RunAgent runs the small agent in the box as e says, with bytes for its stdin or from
 // its stdout, and waits for its end. What it says on stderr is hostile text.
-func (b *Box) Agent(ctx context.Context, e wire.Exec, in io.Reader, out io.Writer, args ...string) error {
+func (b *Box) RunAgent(ctx context.Context, e wire.Exec, in io.Reader, out io.Writer, args ...string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	tooLong := fmt.Errorf("not done after %v: %w", agentTimeout, context.DeadlineExceeded)

@@ -32,12 +32,16 @@ func (b *Box) Destroy(ctx context.Context) error {
 	if b.Conn != nil {
 		b.Conn.Close()
 	}
-	errs = append(errs, Together(func() error {
-		if b.Store != nil {
-			b.Store.Close()
-		}
-		return janitor.RemoveRunDir(ctx, b.Dir)
-	}, func() error { return removeGroup(ctx, b.Group) }))
+	if b.Spec.Lasting {
+		errs = append(errs, b.removeLasting(ctx))
+	} else {
+		errs = append(errs, Together(func() error {
+			if b.Store != nil {
+				b.Store.Close()
+			}
+			return removeDir(ctx, b.Dir)
+		}, func() error { return removeGroup(ctx, b.Group) }))
+	}
 	if b.lock != nil {
 		b.lock.Close()
 	}
@@ -49,6 +53,26 @@ func (b *Box) Destroy(ctx context.Context) error {
 	}
 	return nil
 }
+
+// removeLasting removes what a box that lasts has a name for: its folder last,
+// since by that it is found.
+func (b *Box) removeLasting(ctx context.Context) error {
+	if b.Store != nil {
+		b.Store.Close()
+	}
+	if err := removeGroup(ctx, b.Group); err != nil {
+		return err
+	}
+	if b.Child != nil {
+		b.Child.Release()
+	}
+	if b.home == "" {
+		return nil
+	}
+	return removeDir(ctx, b.home)
+}
+
+func removeDir(ctx context.Context, dir string) error { return janitor.RemoveRunDir(ctx, dir) }
 
 // removeGroup removes a group, which is empty as a rule: what is in it ended
 // with the box's PID namespace. If it is not, all in it is killed.
@@ -68,7 +92,8 @@ func removeGroup(ctx context.Context, g *cgroup.Group) error {
 const sweepAge = 30 * time.Second
 
 // Sweep implements box.Tier: it removes what killed fronts left behind. A run
-// folder is in use while its lock is held.
+// folder is in use while its lock is held. Boxes that last are the business of
+// the one process that owns them: see SweepLasting.
 func (s *Site) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
 	var gone []box.ID
 	var errs []error
@@ -87,6 +112,30 @@ func (s *Site) Sweep(ctx context.Context, keep func(box.ID) bool) ([]box.ID, err
 			continue
 		}
 		if err := janitor.Remove(ctx, s.Groups, s.State, id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		gone = append(gone, id)
+	}
+	return gone, errors.Join(errs...)
+}
+
+// SweepLasting destroys the boxes that last for which keep is false, of whatever
+// tier they are, and returns their names. It is for the one process that owns
+// those of this site.
+func (s *Site) SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
+	dir, err := os.ReadDir(s.LastingDir())
+	if err != nil && !os.IsNotExist(err) {
+		return nil, fmt.Errorf("cannot list boxes: %w", err)
+	}
+	var gone []box.ID
+	var errs []error
+	for _, e := range dir {
+		id := box.ID(e.Name())
+		if !id.Valid() || keep(id) {
+			continue
+		}
+		if err := s.drop(ctx, id); err != nil {
 			errs = append(errs, err)
 			continue
 		}

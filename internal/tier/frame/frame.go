@@ -127,6 +127,13 @@ type Box struct {
 	adapt Adapter
 	lock  *os.File // held while this process owns the box
 	guard *guard   // nil without one
+
+	// Of a box that lasts.
+	home    string // its folder, in which Dir is
+	first   host.Identity
+	created time.Time
+	state   []byte
+	book    book
 }
 
 // ID implements box.Box.
@@ -141,13 +148,22 @@ func (b *Box) RootImage() string { return b.Image }
 // Placed is what was put into the box before its start.
 func (b *Box) Placed() []files.SeedRecord { return b.Seeded }
 
-// State implements box.Box: a box lives as long as the process that made it.
-func (b *Box) State() []byte { return []byte(`{}`) }
+// State implements box.Box. One that does not last lives as long as the process
+// that made it.
+func (b *Box) State() []byte {
+	if b.state == nil {
+		return []byte(`{}`)
+	}
+	return b.state
+}
 
 // Begin names a box on the host: its janitor and its run folder. Whatever
 // follows, Destroy undoes it.
 func (s *Site) Begin(b *Box, spec box.Spec, adapt Adapter) error {
 	b.Spec, b.site, b.adapt = spec, s, adapt
+	if spec.Lasting {
+		return b.beginLasting()
+	}
 	b.Dir = filepath.Join(s.RunDir(), string(spec.ID))
 	var err error
 	if s.Janitor { // before the first thing with a name
@@ -193,24 +209,27 @@ func (b *Box) LimitCPU() (bool, error) {
 // Spawn starts the box's first process and puts it into the group before it may
 // do anything.
 func (b *Box) Spawn(s host.Spawn) error {
-	link, theirs, err := host.LinkPair()
+	link, theirs, err := b.linkPair()
 	if err != nil {
 		return err
 	}
 	defer theirs.Close()
+	s.Lasting = b.Spec.Lasting
 	s.HostUID, s.HostGID = b.site.HostUser(b.Spec.ID)
 	s.Files = append([]*os.File{theirs}, s.Files...)
 	if b.Child, err = s.Start(); err != nil {
 		link.Close()
 		return box.Errorf(box.Unusable, "create box", "%w", err).WithHint("run `sunaba doctor` to see which namespace this host refuses")
 	}
+	b.Conn = wire.NewConn(link)
 	if b.Group != nil {
 		if err := b.Group.Add(b.Child.Pid()); err != nil {
-			link.Close()
 			return err
 		}
 	}
-	b.Conn = wire.NewConn(link)
+	if b.Spec.Lasting {
+		return b.rememberFirst()
+	}
 	return nil
 }
 
@@ -264,10 +283,4 @@ func CloseAll(files []*os.File) {
 			f.Close()
 		}
 	}
-}
-
-// Recover implements box.Tier. A box lives exactly as long as the process that
-// made it, so there is never one to take up.
-func (s *Site) Recover(_ context.Context, id box.ID, _ []byte) (box.Box, error) {
-	return nil, box.Errorf(box.NotFound, "recover box", "cannot recover box %s: it ended with the process that made it", id)
 }

@@ -28,7 +28,11 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 	b.told.Store(b.kills.Load()) // what was seen between runs is no run's
 	r := &run{b: b, st: st, limit: make(chan box.LimitHit, 8)}
 	b.Conn.OnLimit(r.onLimit)
-	defer b.Conn.OnLimit(nil)
+	if b.Spec.Lasting {
+		defer b.Conn.OnLimit(b.noteLimit)
+	} else {
+		defer b.Conn.OnLimit(nil)
+	}
 
 	pty := host.OpenPTY
 	if t, ok := b.adapt.(Terminals); ok {
@@ -280,10 +284,11 @@ func (b *Box) killAll() {
 
 // onLimit hears from the box's side, through its first process.
 func (r *run) onLimit(e wire.Limit) {
-	switch e.Name {
-	case "max_processes", "max_open_files", "disk", "max_files", "memory":
-	default:
-		return // not a word of our protocol
+	if !isLimit(e.Name) {
+		return
+	}
+	if r.b.Spec.Lasting {
+		r.b.noteLimit(e)
 	}
 	hit := box.LimitHit{Limit: e.Name, Source: e.Source}
 	if !r.add(hit) {
@@ -298,6 +303,15 @@ func (r *run) onLimit(e wire.Limit) {
 		default:
 		}
 	}
+}
+
+// isLimit reports whether a word is one of the protocol's for a limit.
+func isLimit(name string) bool {
+	switch name {
+	case "max_processes", "max_open_files", "disk", "max_files", "memory":
+		return true
+	}
+	return false
 }
 
 // add records a hit once and reports whether it was new.

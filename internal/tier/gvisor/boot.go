@@ -33,6 +33,7 @@ type bootNumbers struct {
 	CPUs   int    // processors that the guest sees
 	Files  uint64 // inodes of the writable layer
 	Bytes  uint64 // size of the writable layer
+	Tasks  uint64 // of all programs together; 0 = what each program's own limit says
 }
 
 const capSysPtrace = 19 // linux/capability.h
@@ -50,6 +51,7 @@ type bootCommand struct {
 	sentrycmd.Boot
 	files   uint64
 	bytes   uint64
+	tasks   uint64
 	limitFD int
 }
 
@@ -58,6 +60,7 @@ func (b *bootCommand) SetFlags(f *flag.FlagSet) {
 	b.Boot.SetFlags(f)
 	f.Uint64Var(&b.files, "sunaba-files", 0, "inodes of the writable layer")
 	f.Uint64Var(&b.bytes, "sunaba-bytes", 0, "size of the writable layer")
+	f.Uint64Var(&b.tasks, "sunaba-tasks", 0, "tasks of all programs")
 	f.IntVar(&b.limitFD, "sunaba-limit-fd", -1, "pipe for reports of limits")
 }
 
@@ -106,6 +109,7 @@ func (b *bootCommand) firstPass(f *flag.FlagSet) error {
 		{"product-name", "sunaba"}, // else the host's DMI name shows in the guest
 		{"sunaba-files", strconv.FormatUint(n.Files, 10)},
 		{"sunaba-bytes", strconv.FormatUint(n.Bytes, 10)},
+		{"sunaba-tasks", strconv.FormatUint(n.Tasks, 10)},
 	} {
 		if err := f.Set(kv[0], kv[1]); err != nil {
 			return fmt.Errorf("cannot set %s: %w", kv[0], err)
@@ -128,7 +132,7 @@ func (b *bootCommand) secondPass(f *flag.FlagSet) error {
 	if b.limitFD < 0 {
 		return fmt.Errorf("cannot report limits: no pipe was passed")
 	}
-	reportLimits(os.NewFile(uintptr(b.limitFD), "limits"))
+	reportLimits(os.NewFile(uintptr(b.limitFD), "limits"), b.tasks)
 	return nil
 }
 

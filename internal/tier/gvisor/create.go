@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"gvisor.dev/gvisor/runsc/config"
 
@@ -30,7 +32,8 @@ const (
 // gbox implements box.Box.
 type gbox struct {
 	frame.Box
-	path string // the image's PATH
+	path   string                   // the image's PATH
+	stream atomic.Pointer[net.Conn] // to the agent, of the start; nil when it was taken
 }
 
 // Create implements box.Tier. The order matters: whatever a box could use up
@@ -64,7 +67,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		if err = t.canMap(b.Store); err != nil {
 			return err
 		}
-		if _, err = t.system(); err != nil {
+		if _, err = t.systemFor(spec); err != nil {
 			return err
 		}
 		<-bounded
@@ -73,7 +76,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}, func() error {
 		err := t.Begin(&b.Box, spec, adapter{b})
 		if err == nil {
-			limited, err = b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes*pidsPerTask+pidsOverhead, maxPids)})
+			limited, err = b.Limit(cgroup.Limits{Memory: l.Memory + overhead(spec), Pids: min(l.Processes*pidsPerTask+pidsOverhead, maxPids)})
 		}
 		close(bounded)
 		if err != nil {
@@ -110,7 +113,10 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if limited && !cpu {
 		b.Weaker = append(b.Weaker, weakCPU) // a group that was delegated without it
 	}
-	return b, nil
+	if !spec.Lasting {
+		return b, nil
+	}
+	return t.keep(b)
 }
 
 // setupOf turns the spec into the runner's first message and its files.
@@ -126,9 +132,13 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 		s.Rlimits["RLIMIT_AS"] = uint64(l.Memory) + addressSlack
 		s.Watchdog = l.Memory
 	}
+	if spec.Lasting {
+		s.number(l.Processes)
+		s.Lasting = &lasting{Env: []string{"PATH=" + b.path}, Memory: l.Memory, Alone: b.Group == nil}
+	}
 	// The system image and the store stay ours; the runner gets duplicates.
 	var passed []*os.File
-	system, err := t.system()
+	system, err := t.systemFor(spec)
 	if err != nil {
 		return s, passed, err
 	}
@@ -156,6 +166,13 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 			return s, passed, err
 		}
 		passed, s.Seeds = append(passed, sealed), true
+	}
+	if spec.Lasting {
+		theirs, err := b.openStream()
+		if err != nil {
+			return s, passed, err
+		}
+		passed = append(passed, theirs)
 	}
 	return s, passed, nil
 }

@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/sunaba-dev/sunaba/internal/agent"
+	"github.com/sunaba-dev/sunaba/internal/agent/daemon"
 	"github.com/sunaba-dev/sunaba/internal/host/trial"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
@@ -42,6 +43,8 @@ func Dispatch(args []string) bool {
 		os.Exit(probeMain(args))
 	case frame.AgentName:
 		os.Exit(agent.Main(args))
+	case agentFile:
+		os.Exit(daemon.Main(args))
 	case argvSandbox:
 		scrubEnvironment(args)
 		if config.CgoEnabled {

@@ -3,7 +3,8 @@ package gvisor
 import (
 	"fmt"
 	"os"
-	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -91,17 +92,19 @@ func ownFilter() error {
 
 func dropGoferCaps() { extension.Register(goferHook{}) }
 
-// goferUser corrects who the gofer becomes in its user namespace. gVisor takes
-// the user of the guest's first process; ours is nobody, who has no host user
-// behind it, while host files are served as the ordinary user.
+// goferUser says who the gofer becomes in its user namespace. gVisor takes the
+// user of the guest's first process, and says nothing if that is root: ours is
+// nobody, or guest root in a box that lasts, who have no host user behind them,
+// while host files are served as the ordinary user.
 func goferUser(args []string) []string {
-	out := slices.Clone(args)
-	for i, a := range out {
-		switch a {
-		case fmt.Sprintf("--uid=%d", nobody):
-			out[i] = fmt.Sprintf("--uid=%d", host.BoxUser)
-		case fmt.Sprintf("--gid=%d", nobody):
-			out[i] = fmt.Sprintf("--gid=%d", host.BoxUser)
+	var out []string
+	for _, a := range args {
+		if strings.HasPrefix(a, "--uid=") || strings.HasPrefix(a, "--gid=") {
+			continue
+		}
+		if out = append(out, a); a == "gofer" { // the command; its flags follow
+			id := strconv.Itoa(host.BoxUser)
+			out = append(out, "--uid="+id, "--gid="+id)
 		}
 	}
 	return out

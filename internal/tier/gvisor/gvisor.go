@@ -20,6 +20,7 @@
 package gvisor
 
 import (
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -37,7 +38,9 @@ type Config struct {
 	Groups *cgroup.Manager // nil where no group can be made
 	// Agent is the static program that collects files in the guest.
 	Agent *io.SectionReader
-	// Program is the same, sealed, for janitors; this program if nil.
+	// Daemon is the agent of boxes that last; nil for Agent under that name.
+	Daemon *io.SectionReader
+	// Program is Agent, sealed, for janitors; this program if nil.
 	Program *os.File
 	// Debug is a folder for gVisor's own log; empty means none.
 	Debug string
@@ -50,8 +53,9 @@ type Config struct {
 type Tier struct {
 	*frame.Site
 	cfg    Config
-	system func() (*os.File, error) // image of systemDir, made once, for the first box
-	held   atomic.Pointer[os.File]  // the same, once it was made
+	system func() (*os.File, error)   // image of systemDir, made once, for the first box
+	daemon func() (*os.File, error)   // that of boxes that last
+	held   [2]atomic.Pointer[os.File] // the same, once they were made
 }
 
 // New prepares the tier. It starts no process.
@@ -62,7 +66,12 @@ func New(cfg Config) (*Tier, error) {
 	}
 	t.system = sync.OnceValues(func() (*os.File, error) {
 		f, err := systemImage(t.StoreDir(), cfg.Agent)
-		t.held.Store(f)
+		t.held[0].Store(f)
+		return f, err
+	})
+	t.daemon = sync.OnceValues(func() (*os.File, error) {
+		f, err := lastingSystem(t.StoreDir(), cfg.Agent, cfg.Daemon)
+		t.held[1].Store(f)
 		return f, err
 	})
 	return t, nil
@@ -70,10 +79,21 @@ func New(cfg Config) (*Tier, error) {
 
 // Close gives up what the tier holds. Boxes live on.
 func (t *Tier) Close() error {
-	if f := t.held.Load(); f != nil {
-		return f.Close()
+	var errs []error
+	for i := range t.held {
+		if f := t.held[i].Load(); f != nil {
+			errs = append(errs, f.Close())
+		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// systemFor is the image of systemDir for a box.
+func (t *Tier) systemFor(spec box.Spec) (*os.File, error) {
+	if spec.Lasting {
+		return t.daemon()
+	}
+	return t.system()
 }
 
 // Name implements box.Tier.

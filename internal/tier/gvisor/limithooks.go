@@ -49,6 +49,7 @@ func (k limitKind) name() string {
 // is wrong, one write(2) in a box's life for each kind.
 type reporter struct {
 	pipe *os.File
+	most uint64 // tasks of all programs; 0 = see boxFull
 	seen [256]atomic.Bool
 
 	making sync.Mutex // held while a task is made, so that boxFull is exact
@@ -150,37 +151,48 @@ func watched() map[string]refusals {
 	return m
 }
 
-// boxFull reports whether the guest holds as many tasks as the caller's hard
-// limit allows. The guest kernel counts RLIMIT_NPROC for each user apart, as
-// Linux does; guest root could start that many as every user that it can
-// become. The first process, which is not the program's, is not counted, and
-// the agent, which has to work in a full box, is let through as RLIMIT_NPROC
-// lets it.
-func boxFull(t *kernel.Task) bool {
-	if t.HasRootCapability(linux.CAP_SYS_RESOURCE) {
+// boxFull reports whether the guest holds as many tasks as the box may have, or
+// the caller's hard limit allows. The guest kernel counts RLIMIT_NPROC for each
+// user apart, as Linux does; guest root could start that many as every user that
+// it can become. The first process, which is not the program's, is not counted
+// with its threads, and the agent, which has to work in a full box, is let
+// through as RLIMIT_NPROC lets it.
+func (r *reporter) boxFull(t *kernel.Task, thread bool) bool {
+	first := t.Kernel().GlobalInit()
+	if t.HasRootCapability(linux.CAP_SYS_RESOURCE) || thread && t.ThreadGroup() == first {
 		return false
 	}
-	most := t.ThreadGroup().Limits().Get(limits.ProcessCount).Max
-	return uint64(t.Kernel().RootPIDNamespace().NumTasks()-1) >= most
+	most := r.most
+	if most == 0 {
+		most = t.ThreadGroup().Limits().Get(limits.ProcessCount).Max
+	}
+	return uint64(t.Kernel().RootPIDNamespace().NumTasks()-first.Count()) >= most
 }
 
 // unlessFull makes a call that makes a task fail in a full box. Such a call
 // does not wait for anything: vfork(2) does that after it, in the guest kernel.
-func (r *reporter) unlessFull(fn kernel.SyscallFn) kernel.SyscallFn {
+func (r *reporter) unlessFull(name string, fn kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		r.making.Lock()
 		defer r.making.Unlock()
-		if boxFull(t) {
+		if r.boxFull(t, makesThread(name, args)) {
 			return 0, nil, linuxerr.EAGAIN
 		}
 		return fn(t, sysno, args)
 	}
 }
 
+// makesThread reports whether a call would add to its caller's threads rather
+// than make a process: clone(2), CLONE_THREAD. The Go runtime, whose threads are
+// meant, does not use clone3.
+func makesThread(name string, args arch.SyscallArguments) bool {
+	return name == "clone" && args[0].Uint64()&linux.CLONE_THREAD != 0
+}
+
 // reportLimits wraps the watched system calls of the guest kernel's tables. It
 // must be called before the kernel is built from them.
-func reportLimits(pipe *os.File) {
-	r := &reporter{pipe: pipe}
+func reportLimits(pipe *os.File, most uint64) {
+	r := &reporter{pipe: pipe, most: most}
 	calls := watched()
 	makesTask := map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 	opens := map[string]bool{"open": true, "openat": true, "creat": true}
@@ -196,7 +208,7 @@ func reportLimits(pipe *os.File) {
 			}
 			fn := sc.Fn
 			if makesTask[sc.Name] {
-				fn = r.unlessFull(fn)
+				fn = r.unlessFull(sc.Name, fn)
 			}
 			if opens[sc.Name] {
 				fn = makesReadOnly(sc.Name, fn)

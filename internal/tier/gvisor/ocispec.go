@@ -58,6 +58,9 @@ func (r *runner) ociSpec(in inputs, sources []string, empty string) *specs.Spec 
 			"dev.gvisor.spec.rootfs.overlay": "memory",
 		},
 	}
+	if l := r.set.Lasting; l != nil {
+		r.agentInit(s, l)
+	}
 	for _, name := range []string{"RLIMIT_NPROC", "RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_CORE"} {
 		if v, ok := r.set.Rlimits[name]; ok {
 			s.Process.Rlimits = append(s.Process.Rlimits, specs.POSIXRlimit{Type: name, Hard: v, Soft: v})

@@ -10,7 +10,8 @@ import (
 // what it hears.
 
 // setup is the first request. Its files, in order: root image, system image,
-// store, then one per mount whose File is true, then the seed archive if any.
+// store, then one per mount whose File is true, then the seed archive if any,
+// then, for a box that lasts, a stream for its agent.
 type setup struct {
 	ID       string
 	Dir      string // run folder; the runner owns it
@@ -23,6 +24,14 @@ type setup struct {
 	ShmBytes int64
 	Debug    string // folder for gVisor's debug log; empty = none
 	Watchdog int64  // bytes of guest memory; > 0 = report samples over it
+	Lasting  *lasting
+}
+
+// lasting is what a box that lasts has beside.
+type lasting struct {
+	Env    []string // of its agent
+	Memory int64    // bytes of guest memory, over which the agent ends a program
+	Alone  bool     // no control group bounds the box
 }
 
 // ready answers setup.

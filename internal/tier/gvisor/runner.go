@@ -15,7 +15,6 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
-	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -30,6 +29,7 @@ type runner struct {
 	c    *container.Container
 
 	limits limitReader
+	store  *os.File // of a box that lasts, for the fronts to come
 
 	keys       sync.Once    // see takeTerminal
 	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none
@@ -51,14 +51,14 @@ func runnerMain(args []string) int {
 			return 1
 		}
 	} else {
-		link, err := host.NewLink(os.NewFile(3, "link"))
+		server, err := wire.Open(os.NewFile(3, "link"))
 		if err != nil {
 			return 1
 		}
-		r = &runner{Server: wire.NewServer(link)}
+		r = &runner{Server: server}
 	}
 	r.Serve(r.handle)
-	return 0 // the front is gone, and with this process goes the box
+	return 0 // the front is gone, or the box is at its end; with this process it goes
 }
 
 func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
@@ -86,6 +86,10 @@ func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
 			return struct{}{}, r.c.SignalProcessGroup(syscall.Signal(s.Signal), s.Pid)
 		}
 		return struct{}{}, r.c.SignalProcess(syscall.Signal(s.Signal), s.Pid)
+	case "agent":
+		return r.agent()
+	case "store":
+		return r.giveStore()
 	case "pause":
 		return struct{}{}, r.c.Pause()
 	default:

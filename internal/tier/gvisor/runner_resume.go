@@ -17,23 +17,28 @@ type resumeState struct {
 	Set     setup
 	Sources []string
 	Link    int
-	Files   []int // root, system, store, and seeds if there are any
+	Listen  int   // 0 without one
+	Files   []int // root, system, store, seeds and stream, 0 for one that is not there
 }
 
 // dropByExec replaces this process by one without rights, which goes on with
 // resume. It returns only on failure.
 func (r *runner) dropByExec(seq int, in inputs, sources []string) error {
-	files := []*os.File{in.root, in.system, in.store}
-	if in.seeds != nil {
-		files = append(files, in.seeds)
-	}
-	link, err := r.Link().File()
+	link, listen, err := r.Files()
 	if err != nil {
 		return fmt.Errorf("cannot keep link: %w", err)
 	}
 	st := resumeState{Seq: seq, Set: r.set, Sources: sources, Link: int(link.Fd())}
-	for _, f := range files {
-		st.Files = append(st.Files, int(f.Fd()))
+	files := []*os.File{link}
+	if listen != nil {
+		st.Listen, files = int(listen.Fd()), append(files, listen)
+	}
+	for _, f := range []*os.File{in.root, in.system, in.store, in.seeds, in.stream} {
+		fd := 0
+		if f != nil {
+			fd, files = int(f.Fd()), append(files, f)
+		}
+		st.Files = append(st.Files, fd)
 	}
 	b, err := json.Marshal(st)
 	if err != nil {
@@ -43,7 +48,7 @@ func (r *runner) dropByExec(seq int, in inputs, sources []string) error {
 	if err != nil {
 		return err
 	}
-	return host.DropAllByExec([]string{argvRunner, fmt.Sprint(mem.Fd())}, append(files, link, mem)...)
+	return host.DropAllByExec([]string{argvRunner, fmt.Sprint(mem.Fd())}, append(files, mem)...)
 }
 
 // resume takes over in the new image.
@@ -57,15 +62,21 @@ func resume(mem *os.File) (*runner, error) {
 	if err := json.Unmarshal(b, &st); err != nil {
 		return nil, fmt.Errorf("cannot parse state: %w", err)
 	}
-	link, err := host.NewLink(os.NewFile(uintptr(st.Link), "link"))
+	var listen *os.File
+	if st.Listen != 0 {
+		listen = os.NewFile(uintptr(st.Listen), "link")
+	}
+	server, err := wire.Resume(os.NewFile(uintptr(st.Link), "link"), listen)
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{Server: wire.NewServer(link), set: st.Set}
+	r := &runner{Server: server, set: st.Set}
 	r.Answer(st.Seq, func() (any, error) {
 		var in inputs
-		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds}[:len(st.Files)] {
-			*to = os.NewFile(uintptr(st.Files[i]), "passed")
+		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds, &in.stream} {
+			if st.Files[i] != 0 {
+				*to = os.NewFile(uintptr(st.Files[i]), "passed")
+			}
 		}
 		return r.create(in, st.Sources)
 	})

@@ -43,8 +43,8 @@ func (r *runner) setup(seq int, body json.RawMessage, files []*os.File) (any, er
 
 // inputs are the descriptors that came with setup.
 type inputs struct {
-	root, system, store, seeds *os.File
-	mounts                     []*os.File
+	root, system, store, seeds, stream *os.File
+	mounts                             []*os.File
 }
 
 func (r *runner) takeFiles(files []*os.File) (inputs, error) {
@@ -57,13 +57,24 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 	if r.set.Seeds {
 		want++
 	}
+	if r.set.Lasting != nil {
+		want++
+	}
 	if len(files) != want {
 		return inputs{}, fmt.Errorf("cannot set up box: %d files came, %d are needed", len(files), want)
 	}
 	in := inputs{root: files[0], system: files[1], store: files[2], mounts: files[3:]}
+	last := func() *os.File {
+		n := len(in.mounts) - 1
+		f := in.mounts[n]
+		in.mounts = in.mounts[:n]
+		return f
+	}
+	if r.set.Lasting != nil {
+		in.stream = last()
+	}
 	if r.set.Seeds {
-		in.seeds = files[want-1]
-		in.mounts = files[3 : want-1]
+		in.seeds = last()
 	}
 	return in, nil
 }
@@ -169,16 +180,20 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 		return nil, fmt.Errorf("cannot apply bundle: %w", err)
 	}
 	limits, err := r.limits.start(func(k limitKind) {
-		r.Event("limit", wire.Limit{Name: k.name(), Source: "guest kernel"})
+		r.Touched(wire.Limit{Name: k.name(), Source: "guest kernel"})
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer limits.Close()
-	c, err := container.New(conf, container.Args{
-		ID: r.set.ID, Spec: spec, BundleDir: bundle,
-		PassFiles: map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits},
-	})
+	pass := map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits}
+	if in.stream != nil {
+		pass[agentFD] = in.stream
+		if r.store, err = host.Dup(in.store); err != nil {
+			return nil, err
+		}
+	}
+	c, err := container.New(conf, container.Args{ID: r.set.ID, Spec: spec, BundleDir: bundle, PassFiles: pass})
 	if err != nil {
 		return nil, fmt.Errorf("cannot create sandbox: %w", err)
 	}
@@ -186,10 +201,8 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 		return nil, fmt.Errorf("cannot start sandbox: %w", err)
 	}
 	r.c, r.conf = c, conf
-	if r.set.Watchdog > 0 {
-		if err := r.watch(r.set.Watchdog); err != nil {
-			return nil, err
-		}
+	if err := r.guard(); err != nil {
+		return nil, err
 	}
 	gofer := int(c.GoferPid.Load())
 	if gofer != 0 {
@@ -210,7 +223,7 @@ func (r *runner) endWith(pid int) error {
 	}
 	go func() {
 		_, _ = p.Wait()
-		r.Link().Close()
+		r.End()
 	}()
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 // Capabilities mean something in the guest only.
 var (
 	collectCaps = [...]string{"CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_SYS_RESOURCE"} //house:const end everybody, read everything, in a box full of processes
+	connectCaps = [...]string{"CAP_SYS_RESOURCE"}                                                        //house:const start in a box full of processes
 	placeCaps   = [...]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"}                             //house:const make files for others
 )
 
@@ -23,7 +24,7 @@ func guestAgent(caps []string) wire.Exec {
 
 // Collect implements box.Collector. It first ends every program in the box.
 func (b *gbox) Collect(ctx context.Context, root string, w io.Writer) error {
-	if err := b.Agent(ctx, guestAgent(collectCaps[:]), nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
+	if err := b.RunAgent(ctx, guestAgent(collectCaps[:]), nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
 		return fmt.Errorf("cannot read files of the box: %w", err)
 	}
 	return nil
@@ -49,7 +50,7 @@ func (b *gbox) place(ctx context.Context) error {
 		b.Seeded, err = files.BuildSeedTar(pw, b.Spec.Seeds, host.BoxUser, host.BoxUser, nil)
 		pw.CloseWithError(err)
 	}()
-	err := b.Agent(ctx, guestAgent(placeCaps[:]), pr, io.Discard, "place", "/")
+	err := b.RunAgent(ctx, guestAgent(placeCaps[:]), pr, io.Discard, "place", "/")
 	pr.CloseWithError(io.ErrClosedPipe)
 	if err != nil {
 		return fmt.Errorf("cannot put files into the box: %w", err)

@@ -116,7 +116,7 @@ func (b *pbox) Collect(ctx context.Context, root string, w io.Writer) (err error
 	defer func() { err = errors.Join(err, b.allow(0)) }()
 	b.dog.spare.Store(memoryOverhead)
 	defer b.dog.spare.Store(0)
-	if err := b.Agent(ctx, wire.Exec{File: cell.ArgvAgent}, nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
+	if err := b.RunAgent(ctx, wire.Exec{File: cell.ArgvAgent}, nil, w, "collect", root, fmt.Sprint(b.Spec.Limits.Disk)); err != nil {
 		return fmt.Errorf("cannot read files of the box: %w", err)
 	}
 	return b.damage()

@@ -97,7 +97,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}, func() error {
 		err := t.Begin(&b.Box, spec, adapter{b})
 		if err == nil {
-			limited, err = b.Limit(cgroup.Limits{Memory: l.Memory + memoryOverhead, Pids: min(l.Processes+startTasks, maxPids)})
+			limited, err = b.Limit(cgroup.Limits{
+				Memory: l.Memory + overhead(spec), Pids: min(l.Processes+startTasks, maxPids), KillOne: spec.Lasting,
+			})
 		}
 		close(bounded)
 		if err != nil {
@@ -136,7 +138,10 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if b.dog, err = b.watch(); err != nil {
 		return nil, err
 	}
-	return b, nil
+	if !spec.Lasting {
+		return b, nil
+	}
+	return t.keep(b)
 }
 
 // cell describes the box's first process.
@@ -153,6 +158,9 @@ func (t *Tier) cell() host.Spawn {
 func (b *pbox) allow(more int64) error {
 	if b.Group == nil {
 		return nil // each program's own limit says so; see cell.Setup
+	}
+	if b.Spec.Lasting {
+		more += cell.AgentTasks // the agent's own
 	}
 	return b.Group.SetPids(min(b.cell.Tasks+b.Spec.Limits.Processes+more, maxPids))
 }
@@ -214,6 +222,13 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 			return s, passed, err
 		}
 		passed = append(passed, sealed)
+	}
+	if spec.Lasting {
+		program, err := t.agentOf(&s, b)
+		if err != nil {
+			return s, passed, err
+		}
+		passed = append(passed, program...)
 	}
 	return s, passed, nil
 }

@@ -16,9 +16,12 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/agent/daemon"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs/parked"
@@ -38,6 +41,8 @@ type Config struct {
 	// Program is the same, sealed already; New seals Agent if it is nil.
 	Program *os.File
 	Janitor bool // see frame.Site
+	// Daemon is the agent of boxes that last; nil for Agent under that name.
+	Daemon  *io.SectionReader
 }
 
 // Tier implements box.Tier.
@@ -46,6 +51,9 @@ type Tier struct {
 	cfg   Config
 	agent *os.File // sealed
 	first *os.File // sealed, executes the agent; nil if the agent is executed at once
+
+	daemon func() (*os.File, error) // Config.Daemon, sealed for the first box that lasts
+	held   atomic.Pointer[os.File]  // the same, once it was made
 }
 
 // New prepares the tier. It starts no process.
@@ -68,6 +76,14 @@ func New(cfg Config) (*Tier, error) {
 			return nil, err
 		}
 	}
+	t.daemon = sync.OnceValues(func() (*os.File, error) {
+		if cfg.Daemon == nil {
+			return nil, nil
+		}
+		f, err := host.Sealed(daemon.Argv, cfg.Daemon)
+		t.held.Store(f)
+		return f, err
+	})
 	return t, nil
 }
 
@@ -75,6 +91,9 @@ func New(cfg Config) (*Tier, error) {
 func (t *Tier) Close() error {
 	if t.first != nil {
 		t.first.Close()
+	}
+	if f := t.held.Load(); f != nil {
+		f.Close()
 	}
 	return t.agent.Close()
 }
@@ -94,6 +113,8 @@ func Dispatch(args []string) (int, bool) {
 		return cell.Main(), true
 	case cell.ArgvExec:
 		return cell.ExecMain(), true
+	case daemon.Argv:
+		return daemon.Main(args), true
 	case trial.Argv:
 		return trial.Main(args), true
 	case parked.Argv:

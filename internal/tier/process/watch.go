@@ -46,9 +46,13 @@ type watchdog struct {
 	quit  context.CancelFunc
 	spare atomic.Int64 // bytes that the agent may have beside what the programs left
 	once  sync.Once
-	ended chan struct{} // closed by stop
-	done  chan struct{} // closed when it no longer looks
+	ended chan struct{}   // closed by stop
+	done  chan struct{}   // closed when it no longer looks
+	noted map[string]bool // limits that a box that lasts was told of; see tellLasting
 }
+
+// watchdogSource is whose account the limits that it finds are.
+const watchdogSource = "watchdog"
 
 // watch starts the box's watchdog. The cell must be set up.
 func (b *pbox) watch() (*watchdog, error) {
@@ -129,6 +133,10 @@ func (w *watchdog) run() {
 // anything in it, but something in the background runs on.
 func (w *watchdog) tell(hit box.LimitHit) {
 	heard := w.b.Conn.Tell(wire.Limit{Name: hit.Limit, Source: hit.Source})
+	if w.b.Spec.Lasting {
+		w.tellLasting(hit)
+		return
+	}
 	if hit.Limit == "memory" && !heard {
 		w.endPrograms()
 	}
@@ -150,7 +158,7 @@ func (w *watchdog) look() []box.LimitHit {
 	var hits []box.LimitHit
 	for _, p := range all {
 		if p.OpenFiles() >= l.OpenFiles {
-			hits = append(hits, box.LimitHit{Limit: "max_open_files", Source: "watchdog"})
+			hits = append(hits, box.LimitHit{Limit: "max_open_files", Source: watchdogSource})
 			break
 		}
 	}
@@ -159,7 +167,7 @@ func (w *watchdog) look() []box.LimitHit {
 		hits = append(hits, w.b.fullStore(sp)...)
 	}
 	if procs.QueuesOver(w.proc, l.Memory) {
-		hits = append(hits, box.LimitHit{Limit: "memory", Source: "watchdog"})
+		hits = append(hits, box.LimitHit{Limit: "memory", Source: watchdogSource})
 	}
 	if w.b.Group != nil {
 		return hits
@@ -169,10 +177,10 @@ func (w *watchdog) look() []box.LimitHit {
 		tasks += p.Tasks()
 	}
 	if tasks >= l.Processes {
-		hits = append(hits, box.LimitHit{Limit: "max_processes", Source: "watchdog"})
+		hits = append(hits, box.LimitHit{Limit: "max_processes", Source: watchdogSource})
 	}
 	if ok && procs.MemoryOver(all, sp.Bytes-sp.FreeBytes+sp.Shared, l.Memory+w.spare.Load()) {
-		hits = append(hits, box.LimitHit{Limit: "memory", Source: "watchdog"})
+		hits = append(hits, box.LimitHit{Limit: "memory", Source: watchdogSource})
 	}
 	return hits
 }

@@ -1,0 +1,99 @@
+package frame
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+)
+
+// book is what a front knows of the account of a box that lasts.
+type book struct {
+	mu     sync.Mutex
+	limits []box.LimitHit
+	usage  box.Usage // as far as it was read while the box stood
+	kills  int64     // for want of memory, that the first process told of
+	alive  int64     // all of them, when the box was last seen alive
+}
+
+func (b *Box) noteLimit(l wire.Limit) {
+	if isLimit(l.Name) {
+		b.book.add(box.LimitHit{Limit: l.Name, Source: bounded(l.Source)})
+	}
+}
+
+func (k *book) add(h box.LimitHit) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.limits {
+		if s.Limit == h.Limit {
+			return
+		}
+	}
+	k.limits = append(k.limits, h)
+}
+
+// bounded cuts what a first process says about itself.
+func bounded(s string) string { return s[:min(len(s), 64)] }
+
+// Note tells the first process of a limit that this front found out about, for
+// the account that those after it ask for.
+func (b *Box) Note(ctx context.Context, h box.LimitHit) {
+	b.book.add(h)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_ = b.Conn.Call(ctx, "note", wire.Limit{Name: h.Limit, Source: h.Source}, nil) // else this front alone knows
+}
+
+// Account is of box.Lasting.
+func (b *Box) Account(ctx context.Context) (box.Account, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var led wire.Ledger
+	heard := b.Conn.Call(ctx, "account", struct{}{}, &led) == nil // a box that has ended says nothing more
+	for _, l := range led.Limits[:min(len(led.Limits), 16)] {
+		b.noteLimit(l)
+	}
+	for _, h := range b.adapt.Touched() {
+		b.book.add(h)
+	}
+	var host int64 // killed by the host's kernel
+	if b.Group != nil {
+		s, err := b.Group.Stats()
+		if err != nil {
+			return box.Account{}, err
+		}
+		if host = s.OOMKills.N; s.OutOfMemory() {
+			b.book.add(box.LimitHit{Limit: "memory", Source: s.OOMKills.Source})
+		}
+	}
+	ended := false
+	select {
+	case <-b.Child.Done():
+		ended = true
+	default:
+	}
+	u := b.usage(time.Since(b.created))
+	k := &b.book
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if heard {
+		k.kills = max(k.kills, led.MemoryKills)
+	}
+	k.usage = box.Usage{
+		CPU: max(k.usage.CPU, u.CPU), Wall: u.Wall,
+		MemoryPeak: max(k.usage.MemoryPeak, u.MemoryPeak), Written: u.Written,
+	}
+	a := box.Account{Usage: k.usage, Limits: append([]box.LimitHit{}, k.limits...), MemoryKills: k.kills + host}
+	if !ended {
+		k.alive = a.MemoryKills
+		return a, nil
+	}
+	for i := range a.Limits {
+		// What the host killed when the box was seen last, it died of.
+		a.Limits[i].Ended = a.Limits[i].Limit == "memory" && a.MemoryKills > k.alive
+	}
+	return a, nil
+}

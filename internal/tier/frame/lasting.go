@@ -1,0 +1,238 @@
+package frame
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// A box that lasts has a folder of its own, which is the front's: in it is the
+// socket at which its first process listens, the name of that process, and the
+// run folder, which is the box's user's. Nobody but the front's user can connect,
+// and nothing of it is visible in the box.
+const (
+	linkName  = "link"
+	firstName = "first"
+	runName   = "run"
+)
+
+// LastingDir holds one folder for each box that lasts.
+func (s *Site) LastingDir() string { return s.State + "/boxes" }
+
+func (s *Site) homeOf(id box.ID) string { return filepath.Join(s.LastingDir(), string(id)) }
+
+// beginLasting is Begin for a box that lasts. It has no janitor: it ends when it
+// is destroyed, by whoever owns the site then.
+func (b *Box) beginLasting() error {
+	b.home = b.site.homeOf(b.Spec.ID)
+	b.Dir = filepath.Join(b.home, runName)
+	b.created = time.Now()
+	for _, d := range []string{b.site.LastingDir(), b.home} {
+		if err := os.Mkdir(d, 0o711); err != nil && !(os.IsExist(err) && d != b.home) {
+			b.home = "" // it is another's
+			return fmt.Errorf("cannot make folder of the box: %w", err)
+		}
+	}
+	uid, gid := b.site.HostUser(b.Spec.ID)
+	lock, err := makeRunDir(b.Dir, uid, gid)
+	if err == nil {
+		lock.Close()
+	}
+	return err
+}
+
+// linkPair returns the front's end of the link and what the first process is
+// started with: the other end, or in a box that lasts the socket at which this
+// front waits already. Should the front end before the box is set up, the first
+// process ends, too.
+func (b *Box) linkPair() (*host.Link, *os.File, error) {
+	if !b.Spec.Lasting {
+		return host.LinkPair()
+	}
+	theirs, err := host.ListenAt(b.home, linkName)
+	if err != nil {
+		return nil, nil, err
+	}
+	link, err := host.DialAt(b.home, linkName)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return link, theirs, nil
+}
+
+// rememberFirst writes down who the first process is, before it is set up: for
+// whoever has to end a box of which nothing else is known.
+func (b *Box) rememberFirst() (err error) {
+	if b.first, err = host.Identify(b.Child.Pid()); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(b.first)
+	if err != nil {
+		return fmt.Errorf("cannot encode the box's first process: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(b.home, firstName), raw, 0o600); err != nil {
+		return fmt.Errorf("cannot write down the box's first process: %w", err)
+	}
+	return nil
+}
+
+// Stream asks the first process for a new byte stream to the box's agent. What
+// comes is made sure of; what is said on it is the agent's.
+func (b *Box) Stream(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ends, err := b.Conn.CallForFiles(ctx, 1, "agent", struct{}{}, nil)
+	if err == nil {
+		var c net.Conn
+		if c, err = host.StreamConn(ends[0]); err == nil {
+			return c, nil
+		}
+	}
+	return nil, box.Errorf(box.Unavailable, "reach agent", "cannot reach the agent of box %s: %w", b.Spec.ID, err)
+}
+
+// Ended is of box.Lasting.
+func (b *Box) Ended() <-chan struct{} { return b.Child.Done() }
+
+// Detach is of box.Lasting.
+func (b *Box) Detach() {
+	if b.Conn != nil {
+		b.Conn.Close()
+	}
+	if b.Child != nil {
+		b.Child.Release()
+	}
+	if b.Store != nil {
+		b.Store.Close()
+	}
+}
+
+// state is what Box.State returns of a box that lasts.
+type state struct {
+	Tier    box.TierName
+	First   host.Identity
+	Spec    box.Spec // without seeds, which are in the box
+	Image   string
+	Weak    []string
+	Created time.Time
+	Own     json.RawMessage // the tier's
+}
+
+// Keep completes a box that lasts: what its State says from now on. It says
+// nothing for other boxes. Own is what the tier needs.
+func (b *Box) Keep(tier box.TierName, own any) error {
+	if !b.Spec.Lasting {
+		return nil
+	}
+	b.Conn.OnLimit(b.noteLimit)
+	st := state{Tier: tier, First: b.first, Spec: b.Spec, Image: b.Image, Weak: b.Weaker, Created: b.created}
+	st.Spec.Seeds = nil
+	var err error
+	if st.Own, err = json.Marshal(own); err == nil {
+		b.state, err = json.Marshal(st)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot encode the box's state: %w", err)
+	}
+	return nil
+}
+
+// Take takes up a box that lasts from what its State said, and fills in own. If
+// it cannot, nothing of the box is left, and the error is box.NotFound. So it is
+// with next, which is the tier's part.
+func (s *Site) Take(ctx context.Context, b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adapter, own any, next func(context.Context) error) error {
+	err := s.take(b, tier, id, raw, adapt, own)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		err = next(ctx)
+		cancel()
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil { // the caller gave up, which is no fault of the box's
+		b.Detach()
+		return box.Errorf(box.Unavailable, "recover box", "cannot recover box %s: %w", id, ctx.Err())
+	}
+	b.Detach()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	if id.Valid() {
+		err = errors.Join(err, s.drop(ctx, id))
+	}
+	return box.Errorf(box.NotFound, "recover box", "cannot recover box %s: %w", id, err)
+}
+
+func (s *Site) take(b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adapter, own any) error {
+	var st state
+	if err := json.Unmarshal(raw, &st); err != nil {
+		return fmt.Errorf("cannot read its state: %w", err)
+	}
+	if st.Spec.ID != id || !id.Valid() || st.Tier != tier || !st.Spec.Lasting {
+		return fmt.Errorf("its state is of another box, %q of tier %q", st.Spec.ID, st.Tier)
+	}
+	if err := json.Unmarshal(st.Own, own); err != nil {
+		return fmt.Errorf("cannot read its state: %w", err)
+	}
+	b.Spec, b.site, b.adapt, b.home, b.state = st.Spec, s, adapt, s.homeOf(id), raw
+	b.Dir, b.Image, b.Weaker, b.created, b.first = filepath.Join(b.home, runName), st.Image, st.Weak, st.Created, st.First
+	uid, _ := s.HostUser(id)
+	var err error
+	if b.Child, err = host.Adopt(st.First, uid); err != nil {
+		return err
+	}
+	link, err := host.DialAt(b.home, linkName)
+	if err != nil {
+		return err
+	}
+	b.Conn = wire.NewConn(link)
+	b.Conn.OnLimit(b.noteLimit)
+	if s.Groups != nil {
+		b.Group, err = s.Groups.Open(string(id))
+		if err != nil && (s.Root() || box.KindOf(err) != box.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop ends a box that lasts of which only the name is known, and removes what
+// is left of it.
+func (s *Site) drop(ctx context.Context, id box.ID) error {
+	home := s.homeOf(id)
+	var errs []error
+	var first host.Identity
+	raw, err := os.ReadFile(filepath.Join(home, firstName))
+	if err == nil && json.Unmarshal(raw, &first) == nil {
+		uid, _ := s.HostUser(id)
+		if c, err := host.Adopt(first, uid); err == nil {
+			c.Kill()
+			select {
+			case <-c.Done():
+			case <-ctx.Done():
+				errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", id))
+			}
+			c.Release()
+		}
+	}
+	if s.Groups != nil {
+		s.Groups.Tidy()
+		if g, err := s.Groups.Open(string(id)); err == nil {
+			errs = append(errs, g.Kill(ctx), g.Remove(ctx))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // the folder stays, and with it the name
+	}
+	return removeDir(ctx, home)
+}

@@ -1,0 +1,144 @@
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/daemon"
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// The agent of a box that lasts is the guest's first process, as guest root. Its
+// descriptor agentFD is a byte stream that the front holds the other end of.
+// Further streams reach it through a socket in a folder that only guest root can
+// enter: a second start of the same program connects there and passes its own
+// descriptor agentFD on.
+const (
+	agentFile   = systemDir + "/" + daemon.Argv
+	agentFD     = 3
+	agentDir    = "/.sunaba-agent"
+	agentSocket = agentDir + "/sock"
+)
+
+// agentTasks is what the agent may have of threads, and a second start of it,
+// beyond what programs may.
+const agentTasks = 64
+
+// agentInit makes the agent the first process of the guest.
+func (r *runner) agentInit(s *specs.Spec, l *lasting) {
+	s.Process.User = specs.User{}
+	s.Process.Args = []string{agentFile, "serve", r.set.Workdir, "root", "--socket", agentSocket}
+	s.Process.Env = l.Env
+	s.Process.Capabilities = &specs.LinuxCapabilities{
+		Bounding: rootCaps[:], Effective: rootCaps[:], Permitted: rootCaps[:],
+	}
+	s.Mounts = append(s.Mounts, specs.Mount{
+		Destination: agentDir, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec", "mode=0700", "size=65536"},
+	})
+}
+
+// agent makes a new stream to the agent and answers with the front's end of it.
+func (r *runner) agent() (any, error) {
+	if r.c == nil || r.set.Lasting == nil {
+		return nil, fmt.Errorf("cannot reach the agent: this box has none")
+	}
+	ours, theirs, err := host.StreamPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if err := r.connect(theirs); err != nil {
+		ours.Close()
+		return nil, err
+	}
+	return wire.WithFiles{Body: struct{}{}, Files: []*os.File{ours}}, nil
+}
+
+// connectTries is how often the agent is looked for, which may not listen yet.
+const connectTries = 20
+
+// connect has the agent serve one more stream. The connector may start in a box
+// that is full of tasks.
+func (r *runner) connect(stream *os.File) error {
+	caps, err := guestCaps(connectCaps[:])
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("cannot reach the agent: %w", err)
+	}
+	defer null.Close()
+	for try := 1; ; try++ {
+		err := r.connectOnce(caps, null, stream)
+		if err == nil || try == connectTries {
+			return err
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func (r *runner) connectOnce(caps *auth.TaskCapabilities, null, stream *os.File) error {
+	pid, err := r.c.Execute(r.conf, &control.ExecArgs{
+		Filename: agentFile, Argv: []string{agentFile, "connect", "--socket", agentSocket},
+		Envv: []string{}, WorkingDirectory: "/", Capabilities: caps, NoNewPrivileges: true,
+		FilePayload: control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null, agentFD: stream}, nil),
+	})
+	if err != nil {
+		return fmt.Errorf("cannot reach the agent: %w", err)
+	}
+	ws, err := r.c.WaitPID(pid)
+	if err != nil {
+		return fmt.Errorf("cannot reach the agent: %w", err)
+	}
+	if ws.ExitStatus() != 0 {
+		return fmt.Errorf("cannot reach the agent: its connector ended with %d", ws.ExitStatus())
+	}
+	return nil
+}
+
+// giveStore answers with the file behind the writable layer, which the front
+// compares with the one that it knows.
+func (r *runner) giveStore() (any, error) {
+	if r.store == nil {
+		return nil, fmt.Errorf("cannot give the store: this box does not last")
+	}
+	f, err := host.Dup(r.store)
+	if err != nil {
+		return nil, err
+	}
+	return wire.WithFiles{Body: struct{}{}, Files: []*os.File{f}}, nil
+}
+
+// endWithGuest ends this process when the guest's first process has ended, or
+// its kernel.
+func (r *runner) endWithGuest() {
+	_, _ = r.c.Sandbox.Wait(r.c.ID)
+	r.End()
+}
+
+// guard starts what watches over the guest from here.
+func (r *runner) guard() error {
+	l := r.set.Lasting
+	switch {
+	case l != nil:
+		go r.endWithGuest()
+		return r.keepMemory(l.Memory, l.Alone)
+	case r.set.Watchdog > 0:
+		return r.watch(r.set.Watchdog)
+	}
+	return nil
+}
+
+// number bounds the tasks of a box that lasts: room for the agent beside the
+// programs, whose number is counted by the guest's kernel (boxFull).
+func (s *setup) number(tasks int64) {
+	s.Numbers.Tasks = uint64(tasks)
+	s.Rlimits["RLIMIT_NPROC"] = uint64(tasks) + agentTasks
+}
