@@ -94,6 +94,10 @@ bench: build ## measure the tiers beside other sandboxes (root); tables to bin/b
 bench-neighbours: agent ## a neighbour's p99 without and with four nuisances beside it, as JSON, a line each tier (root)
 	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Latency -v ./test/neighbours | grep '^{'
 
+.PHONY: load
+load: agent ## 200 clients on one daemon for five minutes: wrong answers, p50, p99, leaks (root)
+	go test -count=1 -timeout 30m -v -tags load ./test/load
+
 .PHONY: hostile
 hostile: agent ## all attacks on the walls, those that CI has no time for included
 	go test -count=1 -timeout 30m -v -tags hostile ./test/hostile

@@ -39,6 +39,8 @@ func command(args []string) int {
 	switch args[0] {
 	case "run":
 		return runCommand(args[1:])
+	case "serve":
+		return serveCommand(args[1:])
 	case "doctor":
 		return doctorCommand(args[1:])
 	case "version", "--version":
@@ -51,6 +53,6 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, doctor, version, help\n", args[0])
 	return exitUsage
 }

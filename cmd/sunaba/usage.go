@@ -14,6 +14,7 @@ usage:
   sunaba run [flags] -e CODE             run code from the argument (--lang)
   sunaba run [flags] -                   run code from standard input (--lang)
   sunaba run [flags] -- CMD [ARG...]     run any command of the box
+  sunaba serve [flags]                   boxes that last, over REST and MCP
   sunaba doctor [-o json]                try every step of a box on this host
   sunaba version
 

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/server"
+	"github.com/sunaba-dev/sunaba/internal/tenant"
+)
+
+// defaultListen is where the daemon is found if nobody says otherwise.
+const defaultListen = "127.0.0.1:7462"
+
+// shutdownTime is how long requests have to end when the daemon is told to.
+const shutdownTime = 5 * time.Second
+
+// serveFlags are those of `sunaba serve`.
+type serveFlags struct {
+	state, listen string
+	hosts, mounts []string
+	ttl, maxTTL   time.Duration
+	rules         tenant.Rules
+	logFormat     string
+	openMetrics   bool
+	destroy       bool
+}
+
+func parseServe(args []string) (*serveFlags, error) {
+	f := &serveFlags{rules: defaultRules(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour}
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	duration := func(to *time.Duration) func(string) error {
+		return func(s string) (err error) { *to, err = config.ParseDuration(s); return err }
+	}
+	list := func(to *[]string) func(string) error {
+		return func(s string) error { *to = append(*to, s); return nil }
+	}
+	fs.StringVar(&f.state, "state", "", "folder for boxes, images and the database (default as for run)")
+	fs.StringVar(&f.listen, "listen", defaultListen, "address and port")
+	fs.Func("host", "a further name that the server is reached by; may be repeated", list(&f.hosts))
+	fs.Func("allow-mount", "a folder of this host below which requests may mount; may be repeated", list(&f.mounts))
+	fs.Func("ttl", "life of a box that does not say (default 1h)", duration(&f.ttl))
+	fs.Func("max-ttl", "the longest life of a box (default 720h)", duration(&f.maxTTL))
+	fs.Int64Var(&f.rules.Share.Boxes, "max-boxes", f.rules.Share.Boxes, "boxes of one tenant at once; 0 = no bound")
+	fs.Func("max-cpu", "cores of one tenant's boxes together", func(s string) (err error) {
+		f.rules.Share.MilliCPU, err = config.ParseCPU(s)
+		return err
+	})
+	fs.Func("max-memory", "memory of one tenant's boxes together", func(s string) (err error) {
+		f.rules.Share.Memory, err = config.ParseSize(s)
+		return err
+	})
+	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once")
+	fs.IntVar(&f.rules.Line, "line", f.rules.Line, "requests of one tenant that may wait for a box")
+	fs.StringVar(&f.logFormat, "log", "text", "text or json")
+	fs.BoolVar(&f.destroy, "destroy-boxes", false, "destroy all boxes at the end, instead of leaving them to the next start")
+	fs.BoolVar(&f.openMetrics, "open-metrics", false, "serve /metrics without a key")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			serveUsage(os.Stdout, fs)
+		}
+		return nil, err
+	}
+	switch {
+	case fs.NArg() > 0:
+		return nil, fmt.Errorf("cannot use argument %q: serve takes flags only", fs.Arg(0))
+	case f.logFormat != "text" && f.logFormat != "json":
+		return nil, fmt.Errorf("cannot log as %q: allowed are text and json", f.logFormat)
+	case f.ttl <= 0 || f.ttl > f.maxTTL:
+		return nil, fmt.Errorf("cannot use --ttl %v: allowed are more than 0 and at most --max-ttl (%v)", f.ttl, f.maxTTL)
+	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0:
+		return nil, errors.New("cannot use --starts, --line or --max-boxes: too small")
+	}
+	for i, m := range f.mounts {
+		var err error
+		if f.mounts[i], err = absolute(m); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func serveUsage(w io.Writer, fs *flag.FlagSet) {
+	fmt.Fprint(w, `usage:
+  sunaba serve [flags]        boxes that last, over REST and MCP
+
+The first start prints an API key, once; SUNABA_API_KEY gives one instead.
+It ends on SIGTERM and Ctrl-C. Boxes live on and are taken up by the next start.
+
+flags:
+`)
+	fs.VisitAll(func(f *flag.Flag) {
+		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "allow-mount": "DIR", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
+		a, ok := arg[f.Name]
+		if !ok {
+			a = "N"
+		}
+		help := f.Usage
+		if f.DefValue != "" && f.DefValue != "false" && f.Name != "state" {
+			help += " (default " + f.DefValue + ")"
+		}
+		describe(w, "--"+f.Name+" "+a, help)
+	})
+}
+
+// serveCommand is `sunaba serve`.
+func serveCommand(args []string) int {
+	f, err := parseServe(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err == nil {
+		signal.Ignore(syscall.SIGPIPE)
+		ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer cancel()
+		err = serve(ctx, f)
+	} else {
+		err = invalid(err)
+	}
+	if err == nil {
+		return 0
+	}
+	return failed(&runFlags{cfg: config.Default()}, err)
+}
+
+func serve(ctx context.Context, f *serveFlags) error {
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return box.Errorf(box.Unusable, "serve", "cannot listen: %w", err).WithHint("name another address and port with --listen")
+	}
+	defer listener.Close()
+	state, err := stateDir(f.state)
+	if err != nil {
+		return err
+	}
+	log := newLog(os.Stderr, f.logFormat)
+	s, err := newService(ctx, serviceOptions{
+		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, mountRoots: f.mounts, log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			log.Error("cannot close", "error", err)
+		}
+	}()
+	loopback := isLoopback(listener.Addr())
+	if !loopback {
+		log.Warn("keys and all that boxes say travel in clear text: put a proxy with TLS before this address", "address", listener.Addr().String())
+	}
+	h, err := s.handler(f, state, loopback, log)
+	if err != nil {
+		return err
+	}
+	if err := s.firstKey(ctx, os.Stdout, listener.Addr()); err != nil {
+		return err
+	}
+	srv := server.HTTP(h)
+	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(listener) }()
+	log.Info("serving", "address", listener.Addr().String(), "state", state)
+	select {
+	case err := <-done:
+		return box.Errorf(box.Fault, "serve", "cannot serve: %w", err)
+	case <-ctx.Done():
+	}
+	log.Info("ending", "boxes", map[bool]string{true: "are destroyed", false: "live on"}[f.destroy])
+	sctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	if err := srv.Shutdown(sctx); err != nil {
+		err = srv.Close() // streams that would go on for ever
+		log.Info("cut what was under way", "error", err)
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return box.Errorf(box.Fault, "serve", "cannot serve: %w", err)
+	}
+	if f.destroy {
+		return s.DestroyAll(context.Background())
+	}
+	return nil
+}
+
+func newLog(w io.Writer, format string) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// firstKey makes sure that somebody has a key: the one that was given, or a new
+// one, which is shown this once.
+func (s *service) firstKey(ctx context.Context, w io.Writer, addr net.Addr) error {
+	admin := box.Key{Tenant: "local", Principal: "admin", Scopes: []box.Scope{box.ScopeAdmin}}
+	if given := os.Getenv("SUNABA_API_KEY"); given != "" {
+		return s.store.AddKey(ctx, given, admin)
+	}
+	n, err := s.store.Keys(ctx)
+	if err != nil || n > 0 {
+		return err
+	}
+	key, err := s.store.NewKey(ctx, admin)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "API key, shown this once: %s\n\n  export SUNABA_API_KEY=%s SUNABA_SERVER=http://%s\n  sunaba box create\n", key, key, addr)
+	return err
+}

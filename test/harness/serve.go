@@ -1,0 +1,184 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is a `sunaba serve` of a test's.
+type Server struct {
+	URL  string
+	Key  string // an administrator's
+	User User
+
+	t    testing.TB
+	args []string
+	cmd  *exec.Cmd
+	log  *tail
+}
+
+// serverKey is the administrator's key of every daemon of a test's.
+const serverKey = "e2b_0123456789abcdef0123456789abcdef01234567"
+
+// StartServer starts one as user u in the user's state folder, of which it is
+// the only one at a time. At the end of the test it is ended, with its boxes.
+func StartServer(t testing.TB, u User, args ...string) *Server {
+	t.Helper()
+	d := &Server{Key: serverKey, User: u.account(), t: t, args: args}
+	d.Start()
+	t.Cleanup(func() {
+		if d.cmd != nil {
+			d.Stop()
+		}
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", d.log)
+		}
+	})
+	return d
+}
+
+// serving is what the daemon logs when it can be reached.
+var serving = regexp.MustCompile(`msg=serving address=(\S+)`)
+
+// Start starts it again, after Kill or Stop, on another port.
+func (d *Server) Start() {
+	d.t.Helper()
+	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--destroy-boxes"}, d.args...)
+	d.cmd = Command(context.Background(), d.t, d.User, args...)
+	d.cmd.Env = append(d.cmd.Env, "SUNABA_API_KEY="+d.Key)
+	r, w, err := os.Pipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.cmd.Stderr = w
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	w.Close()
+	d.log = &tail{}
+	up := make(chan string, 1)
+	go func() {
+		defer close(up)
+		for in := bufio.NewScanner(r); in.Scan(); {
+			d.log.add(in.Bytes())
+			if m := serving.FindSubmatch(in.Bytes()); m != nil {
+				up <- "http://" + string(m[1])
+			}
+		}
+	}()
+	select {
+	case url, ok := <-up:
+		if !ok {
+			d.t.Fatalf("the daemon ended: %v\n%s", d.cmd.Wait(), d.log)
+		}
+		d.URL = url
+	case <-time.After(2 * time.Minute):
+		d.t.Fatalf("the daemon does not come up\n%s", d.log)
+	}
+}
+
+// Kill ends it as a crash would. Its boxes live on.
+func (d *Server) Kill() {
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
+	d.cmd = nil
+}
+
+// Stop ends it in order, with its boxes.
+func (d *Server) Stop() {
+	d.t.Helper()
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- d.cmd.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			d.t.Errorf("the daemon ended with %v\n%s", err, d.log)
+		}
+	case <-time.After(2 * time.Minute):
+		d.t.Errorf("the daemon does not end\n%s", d.log)
+		d.Kill()
+	}
+	d.cmd = nil
+}
+
+// Pid is the daemon's process id.
+func (d *Server) Pid() int { return d.cmd.Process.Pid }
+
+// Call makes a request with the administrator's key and a JSON body, and decodes
+// a JSON answer into out, if that is not nil. It returns the status.
+func (d *Server) Call(ctx context.Context, method, path string, in, out any) (int, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return 0, err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, d.URL+path, body)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("X-API-Key", d.Key)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return resp.StatusCode, err
+	}
+	if resp.StatusCode >= 400 {
+		return resp.StatusCode, fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, b)
+	}
+	if out == nil {
+		return resp.StatusCode, nil
+	}
+	return resp.StatusCode, json.Unmarshal(b, out)
+}
+
+// Must is Call for what has to work.
+func (d *Server) Must(method, path string, in, out any) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if _, err := d.Call(ctx, method, path, in, out); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// tail keeps the last lines of a log.
+type tail struct {
+	mu    sync.Mutex
+	lines [][]byte
+}
+
+func (l *tail) add(line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, bytes.Clone(line))
+	l.lines = l.lines[max(0, len(l.lines)-200):]
+}
+
+func (l *tail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(bytes.Join(l.lines, []byte("\n")))
+}

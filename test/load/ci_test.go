@@ -1,0 +1,11 @@
+//go:build !load
+
+package load
+
+import "time"
+
+const (
+	clients  = 50
+	duration = 30 * time.Second
+	seed     = 1
+)

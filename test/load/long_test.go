@@ -1,0 +1,11 @@
+//go:build load
+
+package load
+
+import "time"
+
+const (
+	clients  = 200
+	duration = 5 * time.Minute
+	seed     = 2
+)
