@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	pathpkg "path"
 	"strings"
 	"time"
 
@@ -87,6 +88,10 @@ func listed(m *agentpb.Entry, path string, depth int) (box.Entry, error) {
 	base := strings.TrimRight(path, "/") + "/"
 	rel, below := strings.CutPrefix(string(m.GetPath()), base)
 	if !below {
+		// It may have shortened what was asked for ("/a//b").
+		rel, below = strings.CutPrefix(string(m.GetPath()), strings.TrimRight(pathpkg.Clean(path), "/")+"/")
+	}
+	if !below {
 		return box.Entry{}, lie("a path that is not below what was asked for")
 	}
 	names, err := checkBelow(rel)
@@ -149,7 +154,7 @@ func (g *Guest) MakeDir(ctx context.Context, path string, o box.MakeDirOptions) 
 	if err := asked(op, path); err != nil {
 		return false, err
 	}
-	res, err := call(ctx, g, op, g.files.MakeDir, &agentpb.MakeDirRequest{Path: []byte(path), Mode: o.Mode & 0o7777, Parents: o.Parents, User: string(o.User)})
+	res, err := call(ctx, g, op, g.files.MakeDir, &agentpb.MakeDirRequest{Path: []byte(path), Mode: o.Mode, Parents: o.Parents, User: string(o.User)})
 	if err != nil {
 		return false, err
 	}

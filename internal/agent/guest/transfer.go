@@ -218,7 +218,7 @@ func (g *Guest) Write(ctx context.Context, path string, o box.WriteOptions, r io
 		return box.Entry{}, err
 	}
 	defer s.close()
-	head := &agentpb.WriteHead{Path: []byte(path), Mode: o.Mode & 0o7777, Parents: o.Parents, Exclusive: o.Exclusive, Attributes: o.Attributes, User: string(o.User)}
+	head := &agentpb.WriteHead{Path: []byte(path), Mode: o.Mode, Parents: o.Parents, Exclusive: o.Exclusive, Attributes: o.Attributes, User: string(o.User)}
 	res, err := pour(s, &agentpb.WriteRequest{Head: head}, r, func(p []byte) *agentpb.WriteRequest { return &agentpb.WriteRequest{Data: p} })
 	if err != nil {
 		return box.Entry{}, err
