@@ -189,9 +189,8 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	pass := map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits}
 	if in.stream != nil {
 		pass[agentFD] = in.stream
-		if r.store, err = host.Dup(in.store); err != nil {
-			return nil, err
-		}
+		defer in.stream.Close() // it ends when the agent's own is closed
+		r.store = in.store
 	}
 	c, err := container.New(conf, container.Args{ID: r.set.ID, Spec: spec, BundleDir: bundle, PassFiles: pass})
 	if err != nil {

@@ -42,7 +42,7 @@ type Config struct {
 	Program *os.File
 	Janitor bool // see frame.Site
 	// Daemon is the agent of boxes that last; nil for Agent under that name.
-	Daemon  *io.SectionReader
+	Daemon *io.SectionReader
 }
 
 // Tier implements box.Tier.
