@@ -66,7 +66,6 @@ func serve(a args) error {
 	}
 	d.watchMemory()
 	spareThreads(spare)
-	lean()
 	return d.serve(streams)
 }
 

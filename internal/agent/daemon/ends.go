@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -20,6 +22,20 @@ func (e *ends) close() {
 			f.Close() // a terminal's three are one file: closing it again is harmless
 		}
 	}
+}
+
+// give makes the program's user the owner: a name such as /dev/stderr opens a
+// stream again.
+func (e *ends) give(cred *syscall.Credential) error {
+	for _, f := range e.files {
+		if cred == nil || f.Name() == os.DevNull {
+			continue
+		}
+		if err := f.Chown(int(cred.Uid), int(cred.Gid)); err != nil {
+			return fmt.Errorf("cannot give streams to the program's user: %w", err)
+		}
+	}
+	return nil
 }
 
 // open makes a process's streams. What it opened is closed by both closes, also

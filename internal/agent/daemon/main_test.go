@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// running is an agent under test, on this host and without a box.
-type running struct {
+// testAgent is an agent under test, on this host and without a box.
+type testAgent struct {
 	t    testing.TB
 	dir  string // its working folder
 	cmd  *exec.Cmd
@@ -70,13 +70,13 @@ type client struct {
 }
 
 // begin starts an agent as u, in a folder of its own.
-func begin(t testing.TB, u harness.User, words ...string) *running {
+func begin(t testing.TB, u harness.User, words ...string) *testAgent {
 	t.Helper()
 	dir := harness.Dir(t, u)
 	return beginIn(t, u, dir, nil, words...)
 }
 
-func beginIn(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), words ...string) *running {
+func beginIn(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), words ...string) *testAgent {
 	t.Helper()
 	program, err := buildAgent()
 	if err != nil {
@@ -105,7 +105,7 @@ func beginIn(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), w
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t: t, dir: dir, cmd: cmd, link: link.(*net.UnixConn)}
+	r := &testAgent{t: t, dir: dir, cmd: cmd, link: link.(*net.UnixConn)}
 	t.Cleanup(func() {
 		r.link.Close()
 		for _, pid := range descendants(cmd.Process.Pid) {
@@ -149,7 +149,7 @@ func pair(t testing.TB, kind int) (ours, theirs *os.File) {
 }
 
 // stream hands a fresh stream to the agent and returns our end.
-func (r *running) stream() net.Conn {
+func (r *testAgent) stream() net.Conn {
 	r.t.Helper()
 	ours, theirs := pair(r.t, unix.SOCK_STREAM)
 	defer ours.Close()
@@ -165,7 +165,7 @@ func (r *running) stream() net.Conn {
 }
 
 // dial speaks to the agent over a fresh stream.
-func (r *running) dial() *client { return speak(r.t, r.stream()) }
+func (r *testAgent) dial() *client { return speak(r.t, r.stream()) }
 
 func speak(t testing.TB, c net.Conn) *client {
 	var p http.Protocols
@@ -204,7 +204,7 @@ func deadline(t testing.TB) context.Context {
 var pathEnv = []string{"PATH=/usr/bin:/bin"}
 
 // run starts a program by sh.
-func (r *running) sh(script string, change ...func(*pb.StartRequest)) uint32 {
+func (r *testAgent) sh(script string, change ...func(*pb.StartRequest)) uint32 {
 	r.t.Helper()
 	m := &pb.StartRequest{Argv: []string{"sh", "-c", script}, Env: pathEnv}
 	for _, c := range change {
@@ -258,7 +258,62 @@ func (c *client) follow(t testing.TB, pid uint32) told {
 	return got
 }
 
-// codeOfCall wants an error of a code whose message has some words.
+// write makes a file of data.
+func (c *client) write(t testing.TB, p string, data []byte, head *pb.WriteHead) *pb.Entry {
+	t.Helper()
+	e, err := c.tryWrite(t, p, data, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (c *client) tryWrite(t testing.TB, p string, data []byte, head *pb.WriteHead) (*pb.Entry, error) {
+	t.Helper()
+	if head == nil {
+		head = &pb.WriteHead{}
+	}
+	head.Path = []byte(p)
+	w := c.Write(deadline(t))
+	if err := w.Send(&pb.WriteRequest{Head: head}); err != nil {
+		t.Fatal(err)
+	}
+	for b := data; len(b) > 0; b = b[min(len(b), chunk):] {
+		if w.Send(&pb.WriteRequest{Data: b[:min(len(b), chunk)]}) != nil {
+			break // the answer says why
+		}
+	}
+	res, err := w.CloseAndReceive()
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg.Entry, nil
+}
+
+// read returns a file's bytes.
+func (c *client) read(t testing.TB, p string, offset uint64, length int64) []byte {
+	t.Helper()
+	b, err := c.tryRead(t, p, offset, length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (c *client) tryRead(t testing.TB, p string, offset uint64, length int64) (b []byte, err error) {
+	t.Helper()
+	s, err := c.Read(deadline(t), connect.NewRequest(&pb.ReadRequest{Path: []byte(p), Offset: offset, Length: length}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for s.Receive() {
+		b = append(b, s.Msg().Data...)
+	}
+	return b, s.Err()
+}
+
+// wantError wants an error of a code whose message has some words.
 func wantError(t testing.TB, err error, code connect.Code, words string) {
 	t.Helper()
 	if connect.CodeOf(err) != code || err == nil || !strings.Contains(err.Error(), words) {

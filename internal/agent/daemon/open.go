@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"strconv"
@@ -37,23 +36,23 @@ func handle(at int, p string, flags int) (int, error) {
 	return fd, err
 }
 
-// openFile opens a regular file for reading, and what is none not at all.
-func openFile(p string) (*os.File, error) {
+// openFile opens a regular file for reading, and what is none not at all. It
+// fills in what the file is.
+func openFile(p string, st *unix.Stat_t) (*os.File, error) {
 	fd, err := handle(unix.AT_FDCWD, p, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return reopen(fd, p)
+	return reopen(fd, p, st)
 }
 
 // reopen opens what a handle pins, if that is a regular file.
-func reopen(fd int, p string) (*os.File, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+func reopen(fd int, p string, st *unix.Stat_t) (*os.File, error) {
+	if err := unix.Fstat(fd, st); err != nil {
 		return nil, err
 	}
-	if err := regular(&st, p); err != nil {
+	if err := regular(st, p); err != nil {
 		return nil, err
 	}
 	// This link leads to the very inode. Without O_NONBLOCK a lease would hold us.
@@ -182,6 +181,3 @@ func closeUnless(fd, not int) {
 		unix.Close(fd)
 	}
 }
-
-// mode is permission bits as fs has them.
-func permissions(mode uint32) fs.FileMode { return fs.FileMode(mode & 0o777) }

@@ -31,7 +31,8 @@ type process struct {
 	status syscall.WaitStatus
 	usage  syscall.Rusage
 	ended  time.Time
-	by     pb.End_By // who ended it, so far as it is decided
+	by     pb.End_By // who ended it: the deadline, its output, or nobody
+	short  bool      // it, or one below it, was killed for want of memory
 	timers []*time.Timer
 	end    *pb.End // all of it is told: nothing of it changes any more
 }
@@ -78,14 +79,13 @@ func (t *table) kept(pid int) *process {
 	return nil
 }
 
-// add makes a process known. The lock is held, so that it cannot be reaped
-// before. An older record of the same number goes.
-func (t *table) add(p *process) {
+// list makes a process one that is told of. An older record of the same number
+// goes.
+func (t *table) list(p *process) {
 	if old := t.kept(p.pid); old != nil {
 		t.all = slices.DeleteFunc(t.all, func(q *process) bool { return q == old })
 	}
 	t.all = append(t.all, p)
-	t.live[p.pid] = p
 }
 
 // forget drops the record of a process that has ended, and reports whether it

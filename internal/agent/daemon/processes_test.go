@@ -25,32 +25,11 @@ func TestFileComesBackAsItWasWritten(t *testing.T) {
 		r := begin(t, u)
 		p := r.dir + "/a\nb\xff"
 		want := bytes.Repeat([]byte("sand"), 300_000)
-		w := r.Write(deadline(t))
-		if err := w.Send(&pb.WriteRequest{Head: &pb.WriteHead{Path: []byte(p)}}); err != nil {
-			t.Fatal(err)
-		}
-		for b := want; len(b) > 0; b = b[min(len(b), chunk):] {
-			if err := w.Send(&pb.WriteRequest{Data: b[:min(len(b), chunk)]}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		res, err := w.CloseAndReceive()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e := res.Msg.Entry; e.Size != uint64(len(want)) || e.Mode != 0o644 || string(e.Path) != p {
+		if e := r.write(t, p, want, nil); e.Size != uint64(len(want)) || e.Mode != 0o644 || string(e.Path) != p {
 			t.Errorf("wrote %v", e)
 		}
-		s, err := r.Read(deadline(t), connect.NewRequest(&pb.ReadRequest{Path: []byte(p), Length: -1}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []byte
-		for s.Receive() {
-			got = append(got, s.Msg().Data...)
-		}
-		if s.Err() != nil || !bytes.Equal(got, want) {
-			t.Errorf("read %d bytes, %v", len(got), s.Err())
+		if got := r.read(t, p, 0, -1); !bytes.Equal(got, want) {
+			t.Errorf("read %d bytes", len(got))
 		}
 	})
 }

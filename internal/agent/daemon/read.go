@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -31,18 +32,15 @@ func (f files) Read(ctx context.Context, r *connect.Request[pb.ReadRequest], str
 
 func (f files) read(ctx context.Context, p string, offset, length int64, send func(*pb.ReadResponse) error) error {
 	var st unix.Stat_t
-	var src io.ReaderAt
+	var file *os.File
 	var err error
 	f.slots.do(func() {
-		file, oerr := openFile(p)
-		if err = oerr; err == nil {
-			src, err = file, unix.Fstat(int(file.Fd()), &st)
-			context.AfterFunc(ctx, func() { file.Close() }) // its end is the call's
-		}
+		file, err = openFile(p, &st)
 	})
 	if err != nil {
 		return err
 	}
+	defer file.Close()
 	if err := send(&pb.ReadResponse{Entry: entry(p, &st)}); err != nil {
 		return err
 	}
@@ -52,7 +50,7 @@ func (f files) read(ctx context.Context, p string, offset, length int64, send fu
 	buf := make([]byte, min(chunk, length))
 	for length > 0 && ctx.Err() == nil {
 		var n int
-		f.slots.do(func() { n, err = src.ReadAt(buf[:min(int64(len(buf)), length)], offset) })
+		f.slots.do(func() { n, err = file.ReadAt(buf[:min(int64(len(buf)), length)], offset) })
 		if n > 0 {
 			if err := send(&pb.ReadResponse{Data: buf[:n]}); err != nil {
 				return err

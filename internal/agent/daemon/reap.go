@@ -42,7 +42,7 @@ func (t *table) reap() {
 			continue // an orphan
 		}
 		delete(t.live, pid)
-		if p.by != pb.End_BY_UNSPECIFIED && p.by != pb.End_BY_MEMORY {
+		if p.by != pb.End_BY_UNSPECIFIED {
 			// It was told to go: what is left of its group goes with it.
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 		}
@@ -76,7 +76,7 @@ func (t *table) attend(p *process) {
 	out, errs := p.out.written()
 	t.mu.Lock()
 	p.end = &pb.End{
-		Status: uint32(p.status), StdoutBytes: out, StderrBytes: errs, By: p.by,
+		Status: uint32(p.status), StdoutBytes: out, StderrBytes: errs, By: p.endedBy(),
 		CpuMicros:       uint64(time.Duration(p.usage.Utime.Nano()+p.usage.Stime.Nano()) / time.Microsecond),
 		MaxRssBytes:     uint64(p.usage.Maxrss) << 10,
 		EndedUnixMillis: p.ended.UnixMilli(),

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"io"
 	"log"
 	"net"
@@ -9,8 +8,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
 	"github.com/sunaba-dev/sunaba/internal/agent/agentpb/agentpbconnect"
+	"github.com/sunaba-dev/sunaba/internal/agent/contexts"
 )
 
 // maxMessage bounds a message that we read, in bytes.
@@ -24,12 +23,15 @@ func (a *agent) serve(l net.Listener) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(agentpbconnect.NewProcessesHandler(processes{a}, opts...))
-	mux.Handle(agentpbconnect.NewFilesHandler(files{agent: a}, opts...))
-	mux.Handle(agentpbconnect.NewMachineHandler(machine{agent: a}, opts...))
+	mux.Handle(agentpbconnect.NewFilesHandler(files{a}, opts...))
+	mux.Handle(agentpbconnect.NewMachineHandler(machine{a}, opts...))
+	code := contexts.New(contexts.Config{Start: a.interpreter, Dir: a.args.dir})
+	defer code.Close()
+	mux.Handle(code.Handler())
 	var p http.Protocols
 	p.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
-		Handler:   mux,
+		Handler:   lean(mux),
 		Protocols: &p,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          1000,
@@ -39,18 +41,4 @@ func (a *agent) serve(l net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return srv.Serve(l)
-}
-
-// machine is the service of that name.
-type machine struct {
-	agentpbconnect.UnimplementedMachineHandler
-	*agent
-}
-
-func (m machine) Hello(context.Context, *connect.Request[pb.HelloRequest]) (*connect.Response[pb.HelloResponse], error) {
-	users := []string{userOrdinary}
-	if m.args.root {
-		users = append(users, userRoot)
-	}
-	return connect.NewResponse(&pb.HelloResponse{Protocol: 1, Users: users, Dir: m.args.dir}), nil
 }

@@ -69,14 +69,15 @@ func (a *agent) start(_ context.Context, m *pb.StartRequest) (*process, error) {
 	}
 	ends, err := p.open(m)
 	defer ends.close()
+	if err == nil {
+		err = ends.give(cred)
+	}
+	if err == nil {
+		a.starter.do(func() { err = t.run(p, m.Env, cred, ends.files, nil, true) })
+	}
 	if err != nil {
 		p.close()
 		return nil, failed("start", m.Argv[0], err)
-	}
-	a.starter.do(func() { err = t.run(p, m.Env, cred, ends) })
-	if err != nil {
-		p.close()
-		return nil, err
 	}
 	go t.attend(p)
 	if m.TimeoutMillis > 0 {
@@ -129,8 +130,9 @@ func (t *table) admit(m *pb.StartRequest) (*process, error) {
 	return nil, nil
 }
 
-// run executes the program, on the starter's thread.
-func (t *table) run(p *process, env []string, cred *syscall.Credential, e *ends) error {
+// run executes the program, on the starter's thread, and makes it known if it is
+// one to be listed.
+func (t *table) run(p *process, env []string, cred *syscall.Credential, streams [3]*os.File, extra []*os.File, listed bool) error {
 	name := p.argv[0]
 	if st, err := os.Stat(p.dir); err != nil {
 		return failed("start in", p.dir, err)
@@ -141,21 +143,13 @@ func (t *table) run(p *process, env []string, cred *syscall.Credential, e *ends)
 	if err != nil {
 		return failed("execute", name, err)
 	}
-	for _, f := range e.files {
-		if cred != nil && f.Name() != os.DevNull { // a name such as /dev/stderr opens it again
-			if err := f.Chown(int(cred.Uid), int(cred.Gid)); err != nil {
-				return failed("start", name, err)
-			}
-		}
-	}
-	terminal := p.master != nil
 	if env == nil {
 		env = []string{}
 	}
 	cmd := &exec.Cmd{
 		Path: file, Args: p.argv, Env: env, Dir: p.dir,
-		Stdin: e.files[0], Stdout: e.files[1], Stderr: e.files[2],
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: terminal, Credential: cred},
+		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2], ExtraFiles: extra,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: p.master != nil, Credential: cred},
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +158,10 @@ func (t *table) run(p *process, env []string, cred *syscall.Credential, e *ends)
 	}
 	p.pid, p.started = cmd.Process.Pid, time.Now()
 	_ = cmd.Process.Release()
-	t.add(p)
+	t.live[p.pid] = p
+	if listed {
+		t.list(p)
+	}
 	return nil
 }
 

@@ -9,14 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
-	"github.com/sunaba-dev/sunaba/internal/agent/agentpb/agentpbconnect"
 )
 
 // files is the service of that name.
-type files struct {
-	agentpbconnect.UnimplementedFilesHandler
-	*agent
-}
+type files struct{ *agent }
 
 func (f files) Stat(_ context.Context, r *connect.Request[pb.StatRequest]) (*connect.Response[pb.StatResponse], error) {
 	p := string(r.Msg.Path)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"os"
 	"path"
 	"strings"
@@ -86,7 +85,7 @@ func (f files) begin(h *pb.WriteHead) (w *writer, err error) {
 		if pl, err = placeOf(p); err != nil {
 			return
 		}
-		w, err = newWriter(pl, p, own, h)
+		w, err = newWriter(pl, p, own, wish{h.Mode, h.Mode == 0, h.Exclusive, h.Attributes})
 	})
 	return w, err
 }
@@ -100,16 +99,24 @@ type writer struct {
 	exclusive bool
 }
 
+// wish is how a file is wanted.
+type wish struct {
+	mode       uint32
+	keepMode   bool // of what is replaced; else it is 0644
+	exclusive  bool
+	attributes map[string][]byte
+}
+
 // newWriter takes the place over.
-func newWriter(at *place, p string, own owner, h *pb.WriteHead) (*writer, error) {
-	w := &writer{at: at, path: p, temp: tempPrefix + rand.Text(), exclusive: h.Exclusive}
-	mode := h.Mode
-	if mode == 0 {
+func newWriter(at *place, p string, own owner, o wish) (*writer, error) {
+	w := &writer{at: at, path: p, temp: tempPrefix + rand.Text(), exclusive: o.exclusive}
+	mode := o.mode
+	if o.keepMode {
 		mode = 0o644
 	}
 	err := w.replaceable()
 	if err == nil && at.st != nil {
-		if h.Mode == 0 {
+		if o.keepMode {
 			mode = at.st.Mode & 0o777
 		}
 		own = own.of(at.st)
@@ -129,7 +136,7 @@ func newWriter(at *place, p string, own owner, h *pb.WriteHead) (*writer, error)
 	if err == nil {
 		err = unix.Fchmod(fd, mode)
 	}
-	for name, value := range h.Attributes {
+	for name, value := range o.attributes {
 		if err == nil {
 			err = unix.Fsetxattr(fd, name, value, 0)
 		}
@@ -186,4 +193,16 @@ func (w *writer) abort() {
 	}
 }
 
-var _ io.Writer = (*writer)(nil)
+// replace makes something under a temporary name and gives it its own in one
+// step. A folder is not replaced.
+func replace(dir int, name string, made func(temp string) error) error {
+	temp := tempPrefix + rand.Text()
+	if err := made(temp); err != nil {
+		_ = unix.Unlinkat(dir, temp, 0)
+		return err
+	}
+	err := unix.Renameat(dir, temp, dir, name)
+	// Two names of one file stay two, rename(2): the temporary one, too.
+	_ = unix.Unlinkat(dir, temp, 0)
+	return err
+}
