@@ -100,6 +100,10 @@ type ProcessSpec struct {
 	// Keep is how many bytes of each stream's tail stay for who comes late, at
 	// most [MaxKeep]; 0 = [DefaultKeep].
 	Keep int64
+	// Detached says that nobody is about to follow: the oldest output goes when
+	// there is more than Keep. Else, for [ReplayTime] after its start, the process
+	// waits rather than lose a byte.
+	Detached bool
 }
 
 // Bounds of ProcessSpec.Keep, in bytes.

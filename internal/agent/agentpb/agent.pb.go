@@ -317,6 +317,7 @@ type StartRequest struct {
 	TimeoutMillis uint64                 `protobuf:"varint,10,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"` // from its start; 0 = none
 	GraceMillis   uint64                 `protobuf:"varint,11,opt,name=grace_millis,json=graceMillis,proto3" json:"grace_millis,omitempty"`       // between SIGTERM and SIGKILL then
 	OutputBytes   uint64                 `protobuf:"varint,12,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`       // of both streams together, else it is ended; 0 = none
+	Detached      bool                   `protobuf:"varint,13,opt,name=detached,proto3" json:"detached,omitempty"`                                // nobody will read: else it waits for a first reader as for one that was cut
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -433,6 +434,13 @@ func (x *StartRequest) GetOutputBytes() uint64 {
 		return x.OutputBytes
 	}
 	return 0
+}
+
+func (x *StartRequest) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
 }
 
 type StartResponse struct {
@@ -4129,7 +4137,7 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x0fsunaba.agent.v1\"\xe3\x02\n" +
+	"\vagent.proto\x12\x0fsunaba.agent.v1\"\xff\x02\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x10\n" +
 	"\x03env\x18\x02 \x03(\tR\x03env\x12\x10\n" +
@@ -4144,7 +4152,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x0etimeout_millis\x18\n" +
 	" \x01(\x04R\rtimeoutMillis\x12!\n" +
 	"\fgrace_millis\x18\v \x01(\x04R\vgraceMillis\x12!\n" +
-	"\foutput_bytes\x18\f \x01(\x04R\voutputBytes\"!\n" +
+	"\foutput_bytes\x18\f \x01(\x04R\voutputBytes\x12\x1a\n" +
+	"\bdetached\x18\r \x01(\bR\bdetached\"!\n" +
 	"\rStartResponse\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\".\n" +
 	"\x04Size\x12\x12\n" +

@@ -67,9 +67,14 @@ type follower struct {
 	pos  [2]uint64 // and was sent all before this
 }
 
-func newOutput(keep uint64) *output {
+// newOutput keeps so many bytes of each stream; if somebody is awaited, as if
+// that one had read from the beginning and been cut off just now.
+func newOutput(keep uint64, awaited bool) *output {
 	size := min(max(keep, minRing), maxRing)
 	o := &output{followers: map[*follower]struct{}{}}
+	if awaited {
+		o.leases = []lease{{until: time.Now().Add(leaseTime)}}
+	}
 	for i := range o.rings {
 		o.rings[i] = ring{size: int(size), room: make(chan struct{}, 1)}
 	}

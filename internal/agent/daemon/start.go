@@ -55,7 +55,7 @@ func (a *agent) start(_ context.Context, m *pb.StartRequest) (*process, error) {
 	}
 	p := &process{
 		argv: m.Argv, dir: m.Dir, user: m.User, tag: m.Tag, number: m.Idempotency,
-		out: newOutput(m.KeepBytes), exited: make(chan struct{}), done: make(chan struct{}),
+		out: newOutput(m.KeepBytes, !m.Detached), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	if p.dir == "" {
 		p.dir = a.args.dir

@@ -23,7 +23,7 @@ func (g *Guest) Start(ctx context.Context, p box.ProcessSpec) (box.Process, erro
 	req := &agentpb.StartRequest{
 		Argv: p.Argv, Env: p.Env, Dir: p.Dir, User: string(p.User), Stdin: p.Stdin, Tag: p.Tag,
 		KeepBytes: uint64(p.Keep), OutputBytes: uint64(p.Output), Idempotency: number(),
-		TimeoutMillis: millis(p.Timeout), GraceMillis: millis(p.Grace),
+		TimeoutMillis: millis(p.Timeout), GraceMillis: millis(p.Grace), Detached: p.Detached,
 	}
 	if p.TTY != nil {
 		req.Terminal = &agentpb.Size{Rows: uint32(p.TTY.Rows), Cols: uint32(p.TTY.Cols)}
