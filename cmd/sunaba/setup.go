@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,8 +112,8 @@ func (c *common) prepareFiles() (err error) {
 	if c.images.Store, err = image.OpenStore(cmp.Or(c.imageDir, filepath.Join(c.state, "images"))); err != nil {
 		return err
 	}
-	c.daemon = embedded.Daemon(runtime.GOARCH)
-	if c.agent = embedded.Agent(runtime.GOARCH); c.agent != nil {
+	c.daemon = embedded.Daemon()
+	if c.agent = embedded.Agent(); c.agent != nil {
 		c.program, err = host.Sealed("sunaba-agent", c.agent)
 		return err
 	}

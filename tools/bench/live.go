@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/embedded"
@@ -42,7 +41,7 @@ func (l *live) try(ctx context.Context, s scratch) error {
 	if err != nil {
 		return err
 	}
-	agent := embedded.Agent(runtime.GOARCH)
+	agent := embedded.Agent()
 	if agent == nil {
 		return fmt.Errorf("the agent was not built: run make agent")
 	}

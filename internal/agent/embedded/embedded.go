@@ -1,23 +1,16 @@
-// Package embedded holds the programs that run in boxes, built, for each
+// Package embedded holds the programs that run in boxes, built for this
 // architecture: the small one that every box starts with, and the agent of those
-// that last.
-// `make` builds it into bin before the main program; in a plain `go build` the
+// that last. `make` builds it into bin before the main program; in a plain `go build` the
 // folder is empty but for a note, and the main program serves as the agent.
 package embedded
 
-import (
-	"embed"
-	"io"
-)
+import "io"
 
-//go:embed bin
-var files embed.FS
-
-// Agent returns the small program for an architecture, or nil if none was built.
-func Agent(arch string) *io.SectionReader { return open("sunaba-agent-linux-" + arch) }
+// Agent returns the small program, or nil if none was built.
+func Agent() *io.SectionReader { return open("sunaba-agent-linux-" + arch) }
 
 // Daemon returns the agent of lasting boxes, in the same way.
-func Daemon(arch string) *io.SectionReader { return open("sunaba-agentd-linux-" + arch) }
+func Daemon() *io.SectionReader { return open("sunaba-agentd-linux-" + arch) }
 
 // open returns a program where it lies in this one: a copy of it would cost as
 // much as the rest of a box's preparation.
