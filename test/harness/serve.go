@@ -133,6 +133,7 @@ func (d *Server) Call(ctx context.Context, method, path string, in, out any) (in
 		return 0, err
 	}
 	req.Header.Set("X-API-Key", d.Key)
+	req.Header.Set("Accept", "application/json") // rather than a stream of events
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
