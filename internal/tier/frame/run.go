@@ -297,7 +297,7 @@ func (r *run) onLimit(e wire.Limit) {
 	if r.st.OnLimit != nil {
 		r.st.OnLimit(hit)
 	}
-	if r.b.Spec.Limits.OnLimit == box.LimitKill || e.Name == "memory" {
+	if r.b.Spec.Limits.OnLimit == box.LimitKill || e.Name == "memory" && !r.b.Spec.Lasting {
 		select {
 		case r.limit <- hit:
 		default:

@@ -34,6 +34,7 @@ type bootNumbers struct {
 	Files  uint64 // inodes of the writable layer
 	Bytes  uint64 // size of the writable layer
 	Tasks  uint64 // of all programs together; 0 = what each program's own limit says
+	Most   uint64 // bytes of guest memory over which a program is ended; 0 = none
 }
 
 const capSysPtrace = 19 // linux/capability.h
@@ -52,6 +53,7 @@ type bootCommand struct {
 	files   uint64
 	bytes   uint64
 	tasks   uint64
+	most    uint64
 	limitFD int
 }
 
@@ -61,6 +63,7 @@ func (b *bootCommand) SetFlags(f *flag.FlagSet) {
 	f.Uint64Var(&b.files, "sunaba-files", 0, "inodes of the writable layer")
 	f.Uint64Var(&b.bytes, "sunaba-bytes", 0, "size of the writable layer")
 	f.Uint64Var(&b.tasks, "sunaba-tasks", 0, "tasks of all programs")
+	f.Uint64Var(&b.most, "sunaba-most", 0, "bytes of memory over which a program is ended")
 	f.IntVar(&b.limitFD, "sunaba-limit-fd", -1, "pipe for reports of limits")
 }
 
@@ -110,6 +113,7 @@ func (b *bootCommand) firstPass(f *flag.FlagSet) error {
 		{"sunaba-files", strconv.FormatUint(n.Files, 10)},
 		{"sunaba-bytes", strconv.FormatUint(n.Bytes, 10)},
 		{"sunaba-tasks", strconv.FormatUint(n.Tasks, 10)},
+		{"sunaba-most", strconv.FormatUint(n.Most, 10)},
 	} {
 		if err := f.Set(kv[0], kv[1]); err != nil {
 			return fmt.Errorf("cannot set %s: %w", kv[0], err)
@@ -132,7 +136,7 @@ func (b *bootCommand) secondPass(f *flag.FlagSet) error {
 	if b.limitFD < 0 {
 		return fmt.Errorf("cannot report limits: no pipe was passed")
 	}
-	reportLimits(os.NewFile(uintptr(b.limitFD), "limits"), b.tasks)
+	reportLimits(os.NewFile(uintptr(b.limitFD), "limits"), b.tasks, b.most)
 	return nil
 }
 

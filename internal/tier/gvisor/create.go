@@ -133,7 +133,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 		s.Watchdog = l.Memory
 	}
 	if spec.Lasting {
-		s.number(l.Processes)
+		s.limit(l.Processes, l.Memory)
 		s.Lasting = &lasting{Env: []string{"PATH=" + b.path}, Memory: l.Memory, Alone: b.Group == nil}
 	}
 	// The system image and the store stay ours; the runner gets duplicates.

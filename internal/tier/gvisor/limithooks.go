@@ -26,6 +26,7 @@ const (
 	limitOpenFiles limitKind = 'o' // a call that makes a descriptor said EMFILE
 	limitDisk      limitKind = 'd' // the writable layer had no space left
 	limitFiles     limitKind = 'f' // the writable layer had no inode left
+	limitMemory    limitKind = 'm' // a program was ended for want of memory; told each time
 )
 
 // name is the limit's name in the configuration; empty for a byte that the guest
@@ -40,6 +41,8 @@ func (k limitKind) name() string {
 		return "disk"
 	case limitFiles:
 		return "max_files"
+	case limitMemory:
+		return "memory"
 	}
 	return ""
 }
@@ -52,6 +55,7 @@ type reporter struct {
 	most uint64 // tasks of all programs; 0 = see boxFull
 	seen [256]atomic.Bool
 
+	memory *memoryKeeper
 	making sync.Mutex // held while a task is made, so that boxFull is exact
 }
 
@@ -173,6 +177,7 @@ func (r *reporter) boxFull(t *kernel.Task, thread bool) bool {
 // does not wait for anything: vfork(2) does that after it, in the guest kernel.
 func (r *reporter) unlessFull(name string, fn kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		r.memory.begin(t)
 		r.making.Lock()
 		defer r.making.Unlock()
 		if r.boxFull(t, makesThread(name, args)) {
@@ -191,8 +196,9 @@ func makesThread(name string, args arch.SyscallArguments) bool {
 
 // reportLimits wraps the watched system calls of the guest kernel's tables. It
 // must be called before the kernel is built from them.
-func reportLimits(pipe *os.File, most uint64) {
-	r := &reporter{pipe: pipe, most: most}
+func reportLimits(pipe *os.File, tasks, memory uint64) {
+	r := &reporter{pipe: pipe, most: tasks}
+	r.memory = newMemoryKeeper(memory, func() { _, _ = pipe.Write([]byte{byte(limitMemory)}) })
 	calls := watched()
 	makesTask := map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 	opens := map[string]bool{"open": true, "openat": true, "creat": true}
@@ -200,6 +206,10 @@ func reportLimits(pipe *os.File, most uint64) {
 		for no, sc := range table.Table {
 			if sc.Name == "recvmsg" {
 				sc.Fn = tellsTruncation(sc.Fn)
+				table.Table[no] = sc
+			}
+			if sc.Name == "kill" && memory > 0 {
+				sc.Fn = r.memory.watchKill(sc.Fn)
 				table.Table[no] = sc
 			}
 			tell, ok := calls[sc.Name]

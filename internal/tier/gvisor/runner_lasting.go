@@ -129,16 +129,29 @@ func (r *runner) guard() error {
 	switch {
 	case l != nil:
 		go r.endWithGuest()
-		return r.keepMemory(l.Memory, l.Alone)
+		if l.Alone {
+			return r.watchLasting(l.Memory)
+		}
 	case r.set.Watchdog > 0:
 		return r.watch(r.set.Watchdog)
 	}
 	return nil
 }
 
-// number bounds the tasks of a box that lasts: room for the agent beside the
-// programs, whose number is counted by the guest's kernel (boxFull).
-func (s *setup) number(tasks int64) {
-	s.Numbers.Tasks = uint64(tasks)
+// limit bounds the tasks and the memory of a box that lasts in the guest's kernel
+// (boxFull, memoryKeeper), with room for the agent beside the programs.
+func (s *setup) limit(tasks, memory int64) {
+	s.Numbers.Tasks, s.Numbers.Most = uint64(tasks), uint64(memory)
 	s.Rlimits["RLIMIT_NPROC"] = uint64(tasks) + agentTasks
+}
+
+// told passes on what the guest's kernel reports.
+func (r *runner) told(k limitKind) {
+	if k == limitMemory {
+		if r.set.Lasting == nil {
+			return // not a word of this box's
+		}
+		r.KilledForMemory()
+	}
+	r.Touched(wire.Limit{Name: k.name(), Source: "guest kernel"})
 }

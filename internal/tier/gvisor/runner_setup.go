@@ -13,7 +13,6 @@ import (
 	"gvisor.dev/gvisor/runsc/specutils"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
@@ -179,9 +178,7 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	if err := specutils.FixConfig(conf, spec); err != nil {
 		return nil, fmt.Errorf("cannot apply bundle: %w", err)
 	}
-	limits, err := r.limits.start(func(k limitKind) {
-		r.Touched(wire.Limit{Name: k.name(), Source: "guest kernel"})
-	})
+	limits, err := r.limits.start(r.told)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,180 @@
+package gvisor
+
+import (
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+)
+
+// A box that lasts loses the guilty program when its memory is used up, and not
+// itself. The guest's kernel has no such bound of its own, and at the host's the
+// whole guest would end. So it is given one here: it looks how much memory the
+// guest has, the more often the nearer that is to the limit; over the limit it
+// stops everything but the agent, which is asked to end the largest program, and
+// goes on when the memory of that one is free. What a guest can take between two
+// looks is in the overhead of the box's group.
+//
+// The agent chooses since it knows whose program is whose, and tells its caller.
+const (
+	memoryRate   = 4 << 30 // bytes a second: more than a guest was seen to take
+	memoryOften  = time.Millisecond
+	memorySeldom = 25 * time.Millisecond
+	// How long to wait for the agent's choice, and for that program's memory.
+	memoryPatience = 200 * time.Millisecond
+	// After a choice that freed nothing, or none, the others have to go on.
+	memoryRest = 100 * time.Millisecond
+)
+
+// memoryKeeper is that bound, in the sentry. It does nothing until begin.
+type memoryKeeper struct {
+	limit  uint64 // bytes; 0 = none
+	report func()
+
+	once   sync.Once
+	killed chan kernel.ThreadID // whom the agent has ended
+}
+
+func newMemoryKeeper(limit uint64, report func()) *memoryKeeper {
+	return &memoryKeeper{limit: limit, report: report, killed: make(chan kernel.ThreadID, 16)}
+}
+
+// begin starts to look. It is called with any task of the guest's.
+func (k *memoryKeeper) begin(t *kernel.Task) {
+	if k.limit > 0 {
+		k.once.Do(func() { go k.run(t.Kernel()) })
+	}
+}
+
+// watchKill hears of what the guest's first process ends.
+func (k *memoryKeeper) watchKill(fn kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		ret, ctl, err := fn(t, sysno, args)
+		if err == nil && linux.Signal(args[1].Int()) == linux.SIGKILL && t.ThreadGroup() == t.Kernel().GlobalInit() {
+			select {
+			case k.killed <- kernel.ThreadID(args[0].Int()):
+			default: // nobody waits for it
+			}
+		}
+		return ret, ctl, err
+	}
+}
+
+func (k *memoryKeeper) run(kern *kernel.Kernel) {
+	for {
+		left, err := k.left(kern)
+		if err != nil {
+			return // no account of the memory: the host's limit is the only one
+		}
+		if left >= 0 {
+			<-time.After(pace(left))
+			continue
+		}
+		if !k.relieve(kern) {
+			<-time.After(memoryRest)
+		}
+	}
+}
+
+// left is how much memory the guest may still take, in bytes.
+func (k *memoryKeeper) left(kern *kernel.Kernel) (int64, error) {
+	used, err := kern.MemoryFile().TotalUsage()
+	return int64(k.limit) - int64(used), err
+}
+
+// pace is when to look again with so many bytes left.
+func pace(left int64) time.Duration {
+	if left >= memoryRate { // no overflow below
+		return memorySeldom
+	}
+	return min(max(time.Duration(left)*time.Second/memoryRate, memoryOften), memorySeldom)
+}
+
+// relieve stops all programs and has the agent end one after the other, until
+// there is memory again. It reports whether there is.
+func (k *memoryKeeper) relieve(kern *kernel.Kernel) bool {
+	first := kern.GlobalInit()
+	if first == nil {
+		return false // the guest ends
+	}
+	s := stopped{}
+	defer s.endAll()
+	for len(k.killed) > 0 {
+		<-k.killed
+	}
+	for {
+		s.begin(kern, first)
+		if err := first.SendSignal(&linux.SignalInfo{Signo: int32(outOfMemory), Code: linux.SI_KERNEL}); err != nil {
+			return false
+		}
+		if !k.ended(kern, first, s) {
+			return false
+		}
+		k.report()
+		if k.freed(kern) {
+			return true
+		}
+	}
+}
+
+// ended waits until the agent has ended a program, and lets that one go on, to
+// its end.
+func (k *memoryKeeper) ended(kern *kernel.Kernel, first *kernel.ThreadGroup, s stopped) bool {
+	deadline := time.After(memoryPatience)
+	for {
+		select {
+		case pid := <-k.killed:
+			if tg := kern.RootPIDNamespace().ThreadGroupWithID(pid); tg != nil {
+				s.end(tg)
+			}
+			return true
+		case <-deadline:
+			return false
+		case <-time.After(memoryOften):
+			s.begin(kern, first) // what was started meanwhile
+		}
+	}
+}
+
+// freed waits until there is memory again.
+func (k *memoryKeeper) freed(kern *kernel.Kernel) bool {
+	for end := time.Now().Add(memoryPatience); time.Now().Before(end); <-time.After(memoryOften) {
+		if left, err := k.left(kern); err != nil || left >= 0 {
+			return err == nil
+		}
+	}
+	return false
+}
+
+// stopped are the tasks that stand still because of us.
+type stopped map[*kernel.Task]bool
+
+// begin stops all tasks but the first process's.
+func (s stopped) begin(kern *kernel.Kernel, first *kernel.ThreadGroup) {
+	for _, t := range kern.RootPIDNamespace().Tasks() {
+		if t.ThreadGroup() != first && !s[t] {
+			s[t] = true
+			t.BeginExternalStop()
+		}
+	}
+}
+
+// end lets a process go on.
+func (s stopped) end(tg *kernel.ThreadGroup) {
+	for t, stands := range s {
+		if stands && t.ThreadGroup() == tg {
+			s[t] = false
+			t.EndExternalStop()
+		}
+	}
+}
+
+func (s stopped) endAll() {
+	for t, stands := range s {
+		if stands {
+			t.EndExternalStop()
+		}
+	}
+}

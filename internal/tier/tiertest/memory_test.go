@@ -1,0 +1,113 @@
+package tiertest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// What takes all memory: at once and byte by byte, by one program and by many,
+// from one that is the agent's child and from one that is not.
+func bombs() map[string]string {
+	const py = "exec python3 -c '%s\nimport time; time.sleep(60)'"
+	return map[string]string{
+		"at once":    fmt.Sprintf(py, "x = bytearray(1 << 30)"),
+		"by and by":  fmt.Sprintf(py, "x = []\nwhile True: x.append(bytearray(1 << 20))"),
+		"by many":    "for i in 1 2 3 4; do python3 -c 'x = bytearray(300 << 20); import time; time.sleep(60)' & done; wait; exit 1",
+		"by crowds":  "for i in $(seq 12); do python3 -c 'x = bytearray(300 << 20); import time; time.sleep(60)' & done; wait; exit 1",
+		"its own":    "python3 -c 'x = bytearray(1 << 30); import time; time.sleep(60)'; exit 1",
+		"in a group": "setsid python3 -c 'x = bytearray(1 << 30); import time; time.sleep(60)'; exit 1",
+	}
+}
+
+// A box that lasts loses the guilty program and not itself, where the host or
+// the guest's own memory can be bounded without ending all of it.
+func TestAMemoryBombEndsItselfAlone(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		if p.groups == nil && p.Name() == box.TierProcess {
+			endsWhole(t, p)
+			return
+		}
+		b := p.create(t, spec())
+		if p.Name() == box.TierProcess && len(b.Weak()) > 0 && strings.Contains(strings.Join(b.Weak(), " "), "memory:") {
+			p.destroy(t, b)
+			endsWhole(t, p)
+			return
+		}
+		g := use(t, b)
+		innocent := start(t, g, "sh", "-c", "read x; echo lives")
+		other := start(t, g, "sleep", "1000")
+		kills := int64(0)
+		for name, bomb := range bombs() {
+			begun := time.Now()
+			end, out := ended(t, g, start(t, g, "sh", "-c", bomb).PID)
+			took := time.Since(begun)
+			if end.Cause == box.Exited && end.ExitCode == 0 || strings.Contains(out, "Traceback") {
+				t.Errorf("%s: %+v, %q", name, end, out)
+			}
+			if strings.HasPrefix(bomb, "exec") && end.Cause != box.OutOfMemory && p.Name() == box.TierGvisor {
+				t.Errorf("%s: the program ended by %s", name, end.Cause)
+			}
+			a := counted(t, b, kills)
+			if a.MemoryKills <= kills || len(a.Limits) != 1 || a.Limits[0].Limit != "memory" || a.Limits[0].Ended {
+				t.Errorf("%s: account %+v; %d kills before", name, a, kills)
+			}
+			t.Logf("%s: %v, %+v; peak %d MiB, %d kills", name, took, end, a.MemoryPeak>>20, a.MemoryKills)
+			kills = a.MemoryKills
+			select {
+			case <-b.Ended():
+				t.Fatalf("%s: the box has ended", name)
+			default:
+			}
+		}
+		for _, pid := range []int{innocent.PID, other.PID} {
+			all, err := g.Processes(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range all {
+				if q.PID == pid && q.End != nil && q.PID != innocent.PID {
+					t.Errorf("an innocent program has ended: %+v", q.End)
+				}
+			}
+		}
+		if _, out := ended(t, g, innocent.PID); out != "lives\n" {
+			t.Errorf("an innocent program said %q", out)
+		}
+		run(t, use(t, b), "true")
+		p.destroy(t, b)
+	})
+}
+
+// counted is a box's account with more kills than there were; the end of a
+// program may be told before it is counted.
+func counted(t *testing.T, b box.Lasting, kills int64) box.Account {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		a, err := b.Account(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.MemoryKills > kills || time.Now().After(deadline) {
+			return a
+		}
+	}
+}
+
+// endsWhole is what becomes of a box whose memory only the watchdog bounds.
+func endsWhole(t *testing.T, p *place) {
+	b := p.create(t, spec())
+	if weak := strings.Join(b.Weak(), " "); !strings.Contains(weak, "memory:") {
+		t.Errorf("weak is %q", weak)
+	}
+	start(t, use(t, b), "python3", "-c", "x = bytearray(1 << 30); import time; time.sleep(60)")
+	waitEnd(t, b)
+	a, err := b.Account(t.Context())
+	if err != nil || len(a.Limits) != 1 || a.Limits[0].Limit != "memory" {
+		t.Errorf("account %+v, %v", a, err)
+	}
+	p.destroy(t, b)
+}
