@@ -80,7 +80,12 @@ func (b *Box) rememberFirst() (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot encode the box's first process: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(b.home, firstName), raw, 0o600); err != nil {
+	f, err := os.OpenFile(filepath.Join(b.home, firstName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(raw)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write down the box's first process: %w", err)
 	}
 	return nil
