@@ -184,11 +184,16 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	}
 	defer limits.Close()
 	pass := map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits}
+	// What the sentry has is its own from then on. The agent's stream, for one,
+	// has to end when the agent closes it.
+	ours := []*os.File{in.root, in.system, in.seeds, in.stream}
 	if in.stream != nil {
 		pass[agentFD] = in.stream
-		defer in.stream.Close() // it ends when the agent's own is closed
 		r.store = in.store
+	} else {
+		ours = append(ours, in.store)
 	}
+	defer frame.CloseAll(ours)
 	c, err := container.New(conf, container.Args{ID: r.set.ID, Spec: spec, BundleDir: bundle, PassFiles: pass})
 	if err != nil {
 		return nil, fmt.Errorf("cannot create sandbox: %w", err)
