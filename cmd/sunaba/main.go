@@ -41,6 +41,10 @@ func command(args []string) int {
 		return runCommand(args[1:])
 	case "serve":
 		return serveCommand(args[1:])
+	case "box":
+		return boxCommand(args[1:])
+	case "mcp":
+		return mcpCommand(args[1:])
 	case "doctor":
 		return doctorCommand(args[1:])
 	case "version", "--version":
@@ -53,6 +57,6 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, box, mcp, doctor, version, help\n", args[0])
 	return exitUsage
 }

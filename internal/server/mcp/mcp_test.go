@@ -15,6 +15,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/server"
 )
 
 func everything() box.Caller {
@@ -403,6 +404,13 @@ func authenticate(_ context.Context, key string) (box.Caller, error) {
 	return box.Caller{}, box.Errorf(box.Denied, "authenticate", "cannot accept this key")
 }
 
+// front puts a server where the daemon has it.
+func front(s *Server) *httptest.Server {
+	return httptest.NewServer(server.New(server.Config{
+		Auth: authenticate, Loopback: true, Mounts: []server.Mount{{Pattern: "/mcp", Handler: s.Handler()}},
+	}))
+}
+
 type withKey string
 
 func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -419,9 +427,9 @@ func overHTTP(t *testing.T, url, key string) *sdk.ClientSession {
 
 func TestHTTPServesEachKeyItsOwn(t *testing.T) {
 	f := newFake(t)
-	srv := httptest.NewServer(New(Config{Service: f}).Handler(authenticate))
+	srv := front(New(Config{Service: f}))
 	defer srv.Close()
-	one, two, look := overHTTP(t, srv.URL, "one"), overHTTP(t, srv.URL, "two"), overHTTP(t, srv.URL, "look")
+	one, two, look := overHTTP(t, srv.URL+"/mcp", "one"), overHTTP(t, srv.URL+"/mcp", "two"), overHTTP(t, srv.URL+"/mcp", "look")
 	out, _ := good(t, one, "create_box", m{})
 	id := out["sandbox_id"]
 	good(t, one, "write_file", m{"sandbox_id": id, "path": "/x", "content": "y"})
@@ -448,7 +456,7 @@ func TestHTTPServesEachKeyItsOwn(t *testing.T) {
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
 
 func TestHTTPRefusesWhoHasNoKeyOrComesFromElsewhere(t *testing.T) {
-	srv := httptest.NewServer(New(Config{Service: newFake(t)}).Handler(authenticate))
+	srv := front(New(Config{Service: newFake(t)}))
 	defer srv.Close()
 	for name, c := range map[string]struct {
 		set  func(*http.Request)
@@ -459,9 +467,9 @@ func TestHTTPRefusesWhoHasNoKeyOrComesFromElsewhere(t *testing.T) {
 		"no key":        {func(r *http.Request) { r.Header.Del("Authorization") }, 401},
 		"a wrong key":   {func(r *http.Request) { r.Header.Set("Authorization", "Bearer no") }, 401},
 		"another site":  {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
-		"another name":  {func(r *http.Request) { r.Host = "evil.example" }, 403},
+		"another name":  {func(r *http.Request) { r.Host = "evil.example" }, 421},
 	} {
-		req, _ := http.NewRequest("POST", srv.URL, strings.NewReader(hello))
+		req, _ := http.NewRequest("POST", srv.URL+"/mcp", strings.NewReader(hello))
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
 		req.Header.Set("Authorization", "Bearer one")
@@ -486,7 +494,7 @@ func TestHTTPRefusesWhoHasNoKeyOrComesFromElsewhere(t *testing.T) {
 
 func TestHTTPCallEndsWithItsConnectionInEveryRevision(t *testing.T) {
 	f := newFake(t)
-	srv := httptest.NewServer(New(Config{Service: f}).Handler(authenticate))
+	srv := front(New(Config{Service: f}))
 	defer srv.Close()
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -496,7 +504,7 @@ func TestHTTPCallEndsWithItsConnectionInEveryRevision(t *testing.T) {
 		if version < "2026" {
 			body = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run_command","arguments":{"command":"sleep 100"}}}`
 		}
-		req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL, strings.NewReader(body))
+		req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/mcp", strings.NewReader(body))
 		for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer one",
 			"MCP-Protocol-Version": version, "Mcp-Method": "tools/call", "Mcp-Name": "run_command"} {
 			req.Header.Set(k, v)

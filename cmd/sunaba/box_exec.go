@@ -1,0 +1,376 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/client"
+	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/stream"
+	"github.com/sunaba-dev/sunaba/internal/terminal"
+)
+
+// execCall is what exec and shell were asked for.
+type execCall struct {
+	env     []string
+	dir     string
+	user    string
+	tty     bool
+	timeout string
+	detach  bool
+}
+
+func execFlags(fs *flag.FlagSet, b *boxCall) {
+	fs.Func("e", "", b.pair)
+	fs.StringVar(&b.exec.dir, "w", "", "")
+	fs.StringVar(&b.exec.user, "u", "", "")
+	fs.BoolVar(&b.exec.tty, "t", false, "")
+	fs.StringVar(&b.exec.timeout, "timeout", "", "")
+	fs.BoolVar(&b.exec.detach, "detach", false, "")
+}
+
+func shellFlags(fs *flag.FlagSet, b *boxCall) {
+	fs.StringVar(&b.exec.user, "u", "", "")
+	fs.StringVar(&b.exec.dir, "w", "", "")
+}
+
+func boxShell(ctx context.Context, b *boxCall) (int, error) {
+	if !terminal.IsTerminal(os.Stdin) || !terminal.IsTerminal(os.Stdout) {
+		return 0, box.Errorf(box.Invalid, "shell", "cannot open a shell: standard input and output are no terminal").
+			WithHint("`sunaba box exec %s bash` takes commands from a pipe", b.args[0])
+	}
+	b.exec.tty = true
+	b.args = append(b.args, "bash")
+	return boxExec(ctx, b)
+}
+
+// spec says what to start.
+func (b *boxCall) spec() (box.ProcessSpec, error) {
+	s := box.ProcessSpec{Command: box.Command{Argv: b.args[1:], Env: b.pairs, Dir: b.exec.dir, User: box.User(b.exec.user)}, Grace: 2 * time.Second}
+	if b.exec.timeout != "" {
+		t, err := config.ParseDuration(b.exec.timeout)
+		if err != nil {
+			return s, flagValue("timeout", invalid(err))
+		}
+		s.Timeout = t
+	}
+	if b.exec.tty {
+		size := box.WindowSize{Rows: 24, Cols: 80}
+		if f := firstTerminal(os.Stdout, os.Stdin); f != nil {
+			if got, err := terminal.Size(f); err == nil && got.Rows > 0 && got.Cols > 0 {
+				size = got
+			}
+		}
+		s.TTY = &size
+		s.Env = append(s.Env, "TERM="+stream.Term)
+	}
+	return s, nil
+}
+
+func boxExec(ctx context.Context, b *boxCall) (int, error) {
+	_, g, err := b.guest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	spec, err := b.spec()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case b.exec.detach && b.exec.tty:
+		return 0, box.Errorf(box.Invalid, "exec", "cannot give a terminal to a program that is left to itself: choose -t or --detach")
+	case b.exec.detach:
+		p, err := g.Start(ctx, spec)
+		if err != nil {
+			return 0, err
+		}
+		return 0, b.show(processOut{PID: p.PID, Tag: p.Tag, Argv: p.Argv, User: p.User, Started: p.Started}, func() { fmt.Println(p.PID) })
+	}
+	if !terminal.IsTerminal(os.Stdin) || b.exec.tty {
+		spec.Stdin = true
+	}
+	return b.attached(ctx, g, spec)
+}
+
+// attached runs a program and shows what it writes. It ends with this process.
+func (b *boxCall) attached(ctx context.Context, g *client.Guest, spec box.ProcessSpec) (int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out, end := newScreen(b.format == "json", spec.TTY != nil, cancel)
+	restore := func() {}
+	defer func() { restore() }()
+	begun := func(p box.Process) {
+		ref := box.ProcessRef{PID: p.PID}
+		if spec.TTY != nil && terminal.IsTerminal(os.Stdin) {
+			if raw, err := terminal.MakeRaw(os.Stdin); err == nil {
+				restore = raw
+			}
+			if f := firstTerminal(os.Stdout, os.Stdin); f != nil {
+				go resize(ctx, g, ref, terminal.WatchSize(ctx, f))
+			}
+		}
+		if spec.Stdin {
+			var in io.Reader = os.Stdin
+			if spec.TTY != nil && !terminal.IsTerminal(os.Stdin) {
+				in = &typedEnd{r: os.Stdin}
+			}
+			go feed(ctx, g, ref, in)
+		}
+	}
+	err := g.Attached(ctx, spec, begun, out.event)
+	out.close()
+	restore()
+	switch {
+	case out.failed() != nil: // nobody reads what it writes
+		return exitCanceled, nil
+	case err != nil:
+		return 0, err
+	case b.format == "json":
+		return endCode(*end), b.show(out.document(*end), nil)
+	}
+	if end.Cause != box.Exited && end.Cause != box.Signaled {
+		say("the program was ended: " + endWords(*end, spec))
+	}
+	return endCode(*end), nil
+}
+
+// screen is where a program's output goes.
+type screen struct {
+	out, err  shown
+	outs, ers *stream.Capture // of -o json, instead
+	closers   []io.Closer
+	end       *box.End
+}
+
+// maxDocument bounds each stream in a document, in bytes.
+const maxDocument = 1 << 20
+
+func newScreen(document, tty bool, cancel context.CancelCauseFunc) (*screen, *box.End) {
+	s := &screen{end: new(box.End)}
+	switch {
+	case document:
+		s.outs, s.ers = stream.NewCapture(maxDocument), stream.NewCapture(maxDocument)
+	case tty && terminal.IsTerminal(os.Stdout):
+		f := stream.NewInteractive(os.Stdout)
+		f.Bell = true
+		s.out = shown{w: f, end: cancel}
+		s.closers = append(s.closers, f)
+	default:
+		s.out = direct(os.Stdout, cancel)
+		s.err = direct(os.Stderr, cancel)
+	}
+	return s, s.end
+}
+
+// direct writes to a terminal what is clean, and to anything else the bytes.
+func direct(f *os.File, cancel context.CancelCauseFunc) shown {
+	s := shown{w: f, end: cancel}
+	if terminal.IsTerminal(f) {
+		s.clean = stream.NewCleaner(f)
+		s.w = s.clean
+	}
+	return s
+}
+
+func (s *screen) event(e box.ProcessEvent) error {
+	var err error
+	switch {
+	case e.Kind == box.EventEnd:
+		*s.end = *e.End
+	case e.Kind == box.EventStdout && s.outs != nil:
+		_, err = s.outs.Write(e.Data)
+	case e.Kind == box.EventStderr && s.ers != nil:
+		_, err = s.ers.Write(e.Data)
+	case e.Kind == box.EventStdout:
+		_, err = s.out.Write(e.Data)
+	case e.Kind == box.EventStderr:
+		_, err = s.err.Write(e.Data)
+	}
+	return err
+}
+
+func (s *screen) failed() error { return cmp.Or(s.out.failed, s.err.failed) }
+
+func (s *screen) close() {
+	s.out.close()
+	s.err.close()
+	for _, c := range s.closers {
+		_ = c.Close() // a terminal that is gone
+	}
+}
+
+// document is what became of a program.
+func (s *screen) document(e box.End) map[string]any {
+	d := map[string]any{
+		"cause": e.Cause, "exit_code": nil, "signal": nil, "timed_out": e.Cause == box.Deadline,
+		"stdout_bytes": e.Stdout, "stderr_bytes": e.Stderr, "truncated": s.outs.Truncated() || s.ers.Truncated(),
+	}
+	switch e.Cause {
+	case box.Exited:
+		d["exit_code"] = e.ExitCode
+	case box.Signaled:
+		d["signal"] = e.Signal
+	}
+	for name, c := range map[string]*stream.Capture{"stdout": s.outs, "stderr": s.ers} {
+		raw := c.Bytes()
+		d[name+"_clean"] = stream.Clean(raw)
+		d[name] = nil
+		if strings.ToValidUTF8(string(raw), "") == string(raw) {
+			d[name] = string(raw)
+		} else {
+			d[name+"_base64"] = base64.StdEncoding.EncodeToString(raw)
+		}
+	}
+	return d
+}
+
+// endCode is the exit code for a program's end, as for `sunaba run`.
+func endCode(e box.End) int {
+	return exitCode(&box.Report{Cause: e.Cause, ExitCode: &e.ExitCode, Signal: &e.Signal})
+}
+
+func endWords(e box.End, s box.ProcessSpec) string {
+	switch e.Cause {
+	case box.Deadline:
+		if s.Timeout > 0 {
+			return fmt.Sprintf("deadline of %gs", s.Timeout.Seconds())
+		}
+		return "its deadline"
+	case box.OutOfMemory:
+		return "the box has no memory left"
+	case box.Lost:
+		return "it is gone, and nobody saw how it ended"
+	}
+	return string(e.Cause)
+}
+
+// feed writes standard input to a program until either ends.
+func feed(ctx context.Context, g box.Processes, p box.ProcessRef, in io.Reader) {
+	buf := make([]byte, 64<<10)
+	at := int64(0)
+	for {
+		n, err := in.Read(buf)
+		piece := box.Input{At: at, Data: buf[:n], End: err != nil}
+		for first := true; first || len(piece.Data) > 0; first = false {
+			next, ierr := g.Input(ctx, p, piece)
+			if ierr != nil || next < piece.At || next == piece.At && len(piece.Data) > 0 {
+				return // it ended, or closed its end
+			}
+			piece.Data = piece.Data[min(next-piece.At, int64(len(piece.Data))):]
+			piece.At = next
+		}
+		at = piece.At
+		if err != nil {
+			return
+		}
+	}
+}
+
+func resize(ctx context.Context, g box.Processes, p box.ProcessRef, sizes <-chan box.WindowSize) {
+	for {
+		select {
+		case s := <-sizes:
+			_ = g.Resize(ctx, p, s) // a picture of the wrong size is still one
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func logsFlags(fs *flag.FlagSet, b *boxCall) { fs.BoolVar(&b.follow, "f", false, "") }
+
+// pid reads the second argument.
+func (b *boxCall) pid() (box.ProcessRef, error) {
+	n, err := strconv.Atoi(b.args[1])
+	if err != nil || n < 1 {
+		return box.ProcessRef{}, box.Errorf(box.Invalid, "box", "cannot find process %q: that is no number of one", b.args[1]).WithHint("`sunaba box ps %s` lists them", b.args[0])
+	}
+	return box.ProcessRef{PID: n}, nil
+}
+
+// errCaughtUp ends a look at a program that goes on.
+var errCaughtUp = errors.New("caught up")
+
+func boxLogs(ctx context.Context, b *boxCall) (int, error) {
+	_, g, err := b.guest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p, err := b.pid()
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s, end := newScreen(b.format == "json", false, cancel)
+	quiet := time.AfterFunc(logsTime, func() {
+		if !b.follow {
+			cancel(errCaughtUp)
+		}
+	})
+	defer quiet.Stop()
+	err = g.Follow(ctx, p, box.Positions{Stdout: -1, Stderr: -1}, func(e box.ProcessEvent) error {
+		if e.Kind == box.EventBeat && !b.follow {
+			return errCaughtUp // all that was kept has come
+		}
+		quiet.Reset(logsTime)
+		return s.event(e)
+	})
+	s.close()
+	switch {
+	case errors.Is(err, errCaughtUp) || errors.Is(context.Cause(ctx), errCaughtUp):
+		end = nil
+	case s.failed() != nil:
+		return exitCanceled, nil
+	case err != nil:
+		return 0, err
+	}
+	if b.format == "json" {
+		if end == nil {
+			d := s.document(box.End{})
+			d["cause"] = "running"
+			return 0, b.show(d, nil)
+		}
+		return 0, b.show(s.document(*end), nil)
+	}
+	return 0, nil
+}
+
+// logsTime is how long logs waits for more of what a running program has written
+// already.
+const logsTime = time.Second
+
+func killFlags(fs *flag.FlagSet, b *boxCall) { fs.StringVar(&b.signal, "s", "TERM", "") }
+
+func boxKill(ctx context.Context, b *boxCall) (int, error) {
+	_, g, err := b.guest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p, err := b.pid()
+	if err != nil {
+		return 0, err
+	}
+	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
+		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
+	n, known := signals[strings.TrimPrefix(strings.ToUpper(b.signal), "SIG")]
+	if !known {
+		i, err := strconv.Atoi(b.signal)
+		if err != nil || i < 1 || i > 64 {
+			return 0, box.Errorf(box.Invalid, "kill", "cannot send %q: it is no signal", b.signal)
+		}
+		n = syscall.Signal(i)
+	}
+	return 0, g.Signal(ctx, p, int(n), true)
+}

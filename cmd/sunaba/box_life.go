@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/stream"
+)
+
+// infoJSON is a box as `-o json` tells of it.
+type infoJSON struct {
+	ID         box.ID            `json:"id"`
+	Phase      box.Phase         `json:"phase"`
+	Reason     box.Reason        `json:"reason,omitempty"`
+	Detail     string            `json:"detail,omitempty"`
+	Tier       box.TierName      `json:"tier"`
+	TierReason string            `json:"tier_reason"`
+	Image      string            `json:"image"`
+	Weak       []string          `json:"weak"`
+	Policy     box.Policy        `json:"policy"`
+	Metadata   map[string]string `json:"metadata"`
+	Created    time.Time         `json:"created_at"`
+	Ends       *time.Time        `json:"ends_at"`
+	IdleSec    float64           `json:"idle_sec"`
+	Destroyed  *time.Time        `json:"destroyed_at"`
+	Limits     []box.LimitHit    `json:"limits_hit"`
+	Usage      box.UsageJSON     `json:"usage"`
+	Principal  string            `json:"principal"`
+}
+
+func infoOf(i box.Info) infoJSON {
+	when := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	return infoJSON{
+		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail, Tier: i.Tier, TierReason: i.TierReason, Image: i.Image,
+		Weak: i.Weak, Policy: i.Policy, Metadata: i.Metadata, Created: i.Created, Ends: when(i.Ends), IdleSec: i.Idle.Seconds(),
+		Destroyed: when(i.Destroyed), Limits: i.Limits, Principal: i.Principal,
+		Usage: box.UsageJSON{CPUSeconds: i.Usage.CPU.Seconds(), WallSeconds: i.Usage.Wall.Seconds(), MemoryPeakBytes: i.Usage.MemoryPeak, BytesWritten: i.Usage.Written},
+	}
+}
+
+func createFlags(fs *flag.FlagSet, b *boxCall) {
+	b.sandbox.define(fs)
+	fs.StringVar(&b.ttl, "ttl", "", "")
+	fs.StringVar(&b.unused, "unused", "", "")
+	fs.BoolVar(&b.strict, "strict", false, "")
+	fs.StringVar(&b.key, "key", "", "")
+	fs.Func("meta", "", b.pair)
+}
+
+// pair takes NAME=VALUE.
+func (b *boxCall) pair(v string) error {
+	if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+		return fmt.Errorf("%q is not NAME=VALUE", v)
+	}
+	b.pairs = append(b.pairs, v)
+	return nil
+}
+
+func boxCreate(ctx context.Context, b *boxCall) (int, error) {
+	r := box.CreateRequest{Strict: b.strict, Key: b.key, Metadata: map[string]string{}}
+	for _, p := range b.pairs {
+		name, value, _ := strings.Cut(p, "=")
+		r.Metadata[name] = value
+	}
+	var err error
+	for _, t := range []struct {
+		flag, text string
+		to         *time.Duration
+	}{{"ttl", b.ttl, &r.TTL}, {"unused", b.unused, &r.Idle}} {
+		if t.text != "" {
+			if *t.to, err = config.ParseDuration(t.text); err != nil {
+				return 0, flagValue(t.flag, invalid(err))
+			}
+		}
+	}
+	if r.Sandbox, err = b.sandbox.sandbox(); err != nil {
+		return 0, invalid(err)
+	}
+	i, err := b.c.Create(ctx, box.Caller{}, r)
+	if err != nil {
+		return 0, err
+	}
+	if len(i.Weak) > 0 && b.format != "json" {
+		say("not firm on this host: " + strings.Join(subjects(i.Weak), ", ") + " (see weak in `sunaba box inspect`)")
+	}
+	return 0, b.show(infoOf(i), func() { fmt.Println(i.ID) })
+}
+
+func listFlags(fs *flag.FlagSet, b *boxCall) {
+	fs.BoolVar(&b.all, "a", false, "")
+	fs.Func("meta", "", b.pair)
+}
+
+func boxList(ctx context.Context, b *boxCall) (int, error) {
+	r := box.ListRequest{Destroyed: b.all, Metadata: map[string]string{}}
+	for _, p := range b.pairs {
+		name, value, _ := strings.Cut(p, "=")
+		r.Metadata[name] = value
+	}
+	all := []infoJSON{}
+	for {
+		page, next, err := b.c.List(ctx, box.Caller{}, r)
+		if err != nil {
+			return 0, err
+		}
+		for _, i := range page {
+			all = append(all, infoOf(i))
+		}
+		if r.Cursor = next; next == "" {
+			break
+		}
+	}
+	return 0, b.show(map[string]any{"boxes": all}, func() {
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "BOX\tPHASE\tTIER\tAGE\tENDS IN\tPRINCIPAL")
+		for _, i := range all {
+			ends := "-"
+			if i.Ends != nil && i.Destroyed == nil {
+				ends = about(time.Until(*i.Ends))
+			}
+			phase := string(i.Phase)
+			if i.Reason != "" {
+				phase += " (" + string(i.Reason) + ")"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, shownName(phase), shownName(string(i.Tier)), about(time.Since(i.Created)), ends, shownName(i.Principal))
+		}
+		w.Flush()
+	})
+}
+
+// about tells a time roughly.
+func about(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// shownName shows a name from elsewhere in one line of a table.
+func shownName(s string) string {
+	return oneLine(strings.ReplaceAll(stream.Clean([]byte(s)), "\t", `\t`))
+}
+
+func boxInspect(ctx context.Context, b *boxCall) (int, error) {
+	id, err := b.id(0)
+	if err != nil {
+		return 0, err
+	}
+	i, err := b.c.Inspect(ctx, box.Caller{}, id)
+	if err != nil {
+		return 0, err
+	}
+	b.format = "json" // there is too much for anything else
+	return 0, b.show(infoOf(i), nil)
+}
+
+func boxProlong(ctx context.Context, b *boxCall) (int, error) {
+	id, err := b.id(0)
+	if err != nil {
+		return 0, err
+	}
+	ttl, err := config.ParseDuration(b.args[1])
+	if err != nil {
+		return 0, invalid(err)
+	}
+	i, err := b.c.Prolong(ctx, box.Caller{}, id, ttl)
+	if err != nil {
+		return 0, err
+	}
+	return 0, b.show(infoOf(i), func() { fmt.Println(i.Ends.UTC().Format(time.RFC3339)) })
+}
+
+// boxRemove destroys what it can, and tells of the first that it could not.
+func boxRemove(ctx context.Context, b *boxCall) (int, error) {
+	var failed error
+	var gone []box.ID
+	for n := range b.args {
+		id, err := b.id(n)
+		if err == nil {
+			err = b.c.Destroy(ctx, box.Caller{}, id)
+		}
+		switch {
+		case err == nil:
+			gone = append(gone, id)
+		case failed == nil:
+			failed = err
+		default:
+			say(err.Error())
+		}
+	}
+	if failed != nil {
+		return 0, failed
+	}
+	return 0, b.show(map[string]any{"destroyed": gone}, func() {})
+}
+
+// processOut is a program as `-o json` tells of it.
+type processOut struct {
+	PID     int       `json:"pid"`
+	Tag     string    `json:"tag"`
+	Argv    []string  `json:"argv"`
+	User    box.User  `json:"user"`
+	Started time.Time `json:"started_at"`
+	Cause   box.Cause `json:"cause,omitempty"`
+	Code    *int      `json:"exit_code"`
+	Signal  *int      `json:"signal"`
+}
+
+func boxProcesses(ctx context.Context, b *boxCall) (int, error) {
+	_, g, err := b.guest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	all, err := g.Processes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	out := []processOut{}
+	for _, p := range all {
+		o := processOut{PID: p.PID, Tag: p.Tag, Argv: p.Argv, User: p.User, Started: p.Started}
+		if e := p.End; e != nil {
+			o.Cause = e.Cause
+			switch e.Cause {
+			case box.Exited:
+				o.Code = &e.ExitCode
+			case box.Signaled:
+				o.Signal = &e.Signal
+			}
+		}
+		out = append(out, o)
+	}
+	return 0, b.show(map[string]any{"processes": out}, func() {
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "PID\tUSER\tAGE\tSTATE\tCOMMAND")
+		for _, p := range out {
+			state := "running"
+			switch {
+			case p.Code != nil:
+				state = "exit " + strconv.Itoa(*p.Code)
+			case p.Signal != nil:
+				state = "signal " + strconv.Itoa(*p.Signal)
+			case p.Cause != "":
+				state = string(p.Cause)
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", p.PID, shownName(string(p.User)), about(time.Since(p.Started)), shownName(state), shownName(strings.Join(p.Argv, " ")))
+		}
+		w.Flush()
+	})
+}
