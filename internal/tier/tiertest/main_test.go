@@ -1,3 +1,7 @@
+// As in the program itself: see cmd/sunaba.
+//
+//go:debug containermaxprocs=0
+
 package tiertest
 
 import (
