@@ -1,0 +1,160 @@
+package tiertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// fork starts tasks until it is refused, says how many it got, and keeps them
+// until its input ends.
+const fork = `exec python3 -c '
+import os, signal, sys
+n = 0
+try:
+    while n < 500:
+        if os.fork() == 0:
+            while True: signal.pause()
+        n += 1
+except OSError as e:
+    print(n, e.errno, flush=True)
+sys.stdin.readline()
+os.kill(0, signal.SIGKILL)'`
+
+func begin(t *testing.T, g box.Guest, script string) box.Process {
+	t.Helper()
+	p, err := g.Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}, Stdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// said waits for the first line of a program's output.
+func said(t *testing.T, g box.Guest, pid int) (line string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_ = g.Follow(ctx, box.ProcessRef{PID: pid}, box.Positions{}, func(e box.ProcessEvent) error {
+		if line += string(e.Data); strings.Contains(line, "\n") || e.End != nil {
+			cancel()
+		}
+		return nil
+	})
+	return line
+}
+
+// The limit is the programs': the agent has its threads beside it, and can still
+// be reached by a front to come when a box is full.
+func TestAFullBoxCanBeTakenUpAndUsed(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		s := spec()
+		s.Limits.Processes = 40
+		b := p.create(t, s)
+		g := use(t, b)
+		bomb := begin(t, g, fork)
+		var tasks, errno int
+		line := said(t, g, bomb.PID)
+		_, err := fmt.Sscan(line, &tasks, &errno)
+		// Itself is one. The guest's kernel counts programs apart from the agent; the
+		// host's counts tasks, and what the agent does not use of its own is theirs.
+		if most := map[box.TierName]int{box.TierGvisor: 39, box.TierProcess: 39 + 12}[p.Name()]; err != nil || tasks < 39 || tasks > most || errno != 11 {
+			t.Errorf("a program that forks said %q", line)
+		}
+		newer := p.recover(t, b.ID(), b.State())
+		b.Detach()
+		g = use(t, newer)
+		all, err := g.Processes(t.Context())
+		if err != nil || len(all) != 1 || all[0].PID != bomb.PID {
+			t.Errorf("processes %v, %v", all, err)
+		}
+		if _, err := g.Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"/bin/true"}}}); err == nil {
+			t.Error("one more program was started in a full box")
+		}
+		hit := func(l box.LimitHit) bool { return l.Limit == "max_processes" }
+		if a, err := newer.Account(t.Context()); err != nil || !slices.ContainsFunc(a.Limits, hit) {
+			t.Errorf("account %+v, %v", a, err)
+		}
+		if _, err := g.Input(t.Context(), box.ProcessRef{PID: bomb.PID}, box.Input{Data: []byte("\n")}); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, g, bomb.PID)
+		run(t, g, "true")
+		p.destroy(t, newer)
+	})
+}
+
+func TestAFullDiskIsToldToTheFrontsToCome(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		b := p.create(t, spec())
+		g := use(t, b)
+		run(t, g, "head -c 100000000 /dev/zero > /workspace/f 2>/dev/null; sleep 0.5; rm /workspace/f")
+		newer := p.recover(t, b.ID(), b.State())
+		b.Detach()
+		a, err := newer.Account(t.Context())
+		if err != nil || len(a.Limits) != 1 || a.Limits[0].Limit != "disk" {
+			t.Errorf("account %+v, %v", a, err)
+		}
+		run(t, use(t, newer), "head -c 1000000 /dev/zero > /workspace/f")
+		if a, err := newer.Account(t.Context()); err != nil || a.Written < 1000000 || a.Written > 4000000 {
+			t.Errorf("account %+v, %v", a, err)
+		}
+		p.destroy(t, newer)
+	})
+}
+
+// What a program writes to a folder of the host belongs to that folder's owner.
+func TestHostFoldersAreUsedAsTheirOwner(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		dir, err := os.MkdirTemp("/var/tmp", "sunaba-tiertest-mount-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		s := spec()
+		s.Mounts = []box.Mount{{Source: dir, Target: "/mnt/x"}}
+		b := p.create(t, s)
+		if out := run(t, use(t, b), "id -u > /mnt/x/f; cat /mnt/x/f"); out != "1000\n" {
+			t.Errorf("a program said %q", out)
+		}
+		st, err := os.Stat(filepath.Join(dir, "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() {
+			t.Errorf("the file is %+v", st.Sys())
+		}
+		p.destroy(t, b)
+	})
+}
+
+// Nothing depends on the goodwill of the box's first process.
+func TestAStuckBoxCanBeDestroyed(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		b := p.create(t, spec())
+		if err := syscall.Kill(firstOf(t, b.State()).PID, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if p.Name() == box.TierGvisor {
+			c, err := b.Agent(t.Context()) // that of the start
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		if _, err := b.Agent(ctx); box.KindOf(err) != box.Unavailable {
+			t.Errorf("a stuck box answers: %v", err)
+		}
+		p.destroy(t, b)
+	})
+}
