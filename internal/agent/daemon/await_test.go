@@ -23,3 +23,31 @@ func TestAProgramWaitsForItsFirstReaderUnlessDetached(t *testing.T) {
 		t.Errorf("detached: %d bytes of %d, gap %v", len(got.out), got.end.StdoutBytes, got.gap)
 	}
 }
+
+// A connection's buffers may hold more than the place that is kept for a reader
+// who was cut off says: it goes on further back, and its place is still its own.
+// Else what it left behind would hold the program up until the place's time is over.
+func TestAReaderWhoComesBackFurtherBackTakesItsPlace(t *testing.T) {
+	o := newOutput(maxRing, false)
+	o.rings[stdout].append(make([]byte, 2<<20), false)
+	begin := func(at int64) *follower {
+		f, err := o.follow([2]int64{at, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	one, other := begin(0), begin(0)
+	one.pos[stdout], other.pos[stdout] = 2<<20, 1<<20
+	o.rings[stdout].size = minRing // the places are narrow
+	o.leave(one, true)
+	o.leave(other, true)
+	begin(2<<20 - 900<<10)
+	if len(o.leases) != 1 || o.leases[0].high[stdout] != 1<<20 {
+		t.Errorf("left: %+v", o.leases)
+	}
+	begin(100 << 10)
+	if len(o.leases) != 0 {
+		t.Errorf("left: %+v", o.leases)
+	}
+}

@@ -35,14 +35,32 @@ func (o *output) follow(from [2]int64) (*follower, error) {
 	}
 	f.pos = f.from
 	o.followers[f] = struct{}{}
-	// Whoever comes back takes its own place again.
+	o.retake(f)
+	return f, nil
+}
+
+// retake gives up the place that was kept for a reader who has come back: one
+// whose bounds hold where it goes on. What it had not read of what was on the way
+// to it may reach back further than those, as far as buffers do that are not
+// ours; then it is the nearest of those ahead of it. The follower itself now
+// holds what the place did.
+func (o *output) retake(f *follower) {
+	best := -1
 	for j, l := range o.leases {
-		if l.low[0] <= f.from[0] && f.from[0] <= l.high[0] && l.low[1] <= f.from[1] && f.from[1] <= l.high[1] {
-			o.leases = slices.Delete(o.leases, j, j+1)
+		if f.from[0] > l.high[0] || f.from[1] > l.high[1] {
+			continue
+		}
+		if l.low[0] <= f.from[0] && l.low[1] <= f.from[1] {
+			best = j
 			break
 		}
+		if best < 0 || l.high[0]+l.high[1] < o.leases[best].high[0]+o.leases[best].high[1] {
+			best = j
+		}
 	}
-	return f, nil
+	if best >= 0 {
+		o.leases = slices.Delete(o.leases, best, best+1)
+	}
 }
 
 // leave ends the reading. One that was cut keeps its place for a while.
