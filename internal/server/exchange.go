@@ -19,12 +19,16 @@ type Exchange struct {
 	Caller box.Caller // empty where no key is wanted
 
 	w     *answer
+	conn  net.Conn // nil if it is not known
 	mu    sync.Mutex
 	cause error
 }
 
-// exchangeKey is the context's key of an *Exchange.
-type exchangeKey struct{}
+// Keys of a context: that of an *Exchange, and that of the net.Conn below it.
+type (
+	exchangeKey struct{}
+	connKey     struct{}
+)
 
 // Of returns the exchange that ctx belongs to; outside of one, an empty one.
 func Of(ctx context.Context) *Exchange {
@@ -37,8 +41,22 @@ func Of(ctx context.Context) *Exchange {
 // CallerOf returns who asks.
 func CallerOf(ctx context.Context) box.Caller { return Of(ctx).Caller }
 
-func newExchange(w http.ResponseWriter) *Exchange {
-	return &Exchange{ID: rand.Text()[:16], w: &answer{ResponseWriter: w}}
+func newExchange(w http.ResponseWriter, r *http.Request) *Exchange {
+	conn, _ := r.Context().Value(connKey{}).(net.Conn)
+	return &Exchange{ID: rand.Text()[:16], w: &answer{ResponseWriter: w}, conn: conn}
+}
+
+// narrowBuffer is what the kernel is asked to buffer, in bytes; it takes twice as
+// much (socket(7), SO_SNDBUF).
+const narrowBuffer = 64 << 10
+
+// Narrow bounds what is under way to the client in the kernel's buffer of this
+// side. What a stream that is cut has sent and the client has not seen is lost
+// with the connection, and has to be kept elsewhere until then.
+func (x *Exchange) Narrow() {
+	if tcp, ok := x.conn.(*net.TCPConn); ok {
+		tcp.SetWriteBuffer(narrowBuffer) // without it more may have to be told again
+	}
 }
 
 // TakeTime lifts the deadline for reading the request's body, which is read: if

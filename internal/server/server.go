@@ -16,6 +16,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -91,6 +92,9 @@ func HTTP(h http.Handler) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 	}
 }
 
@@ -102,7 +106,7 @@ type front struct {
 
 // ServeHTTP implements http.Handler.
 func (s *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(w)
+	x := newExchange(w, r)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	x.w.Header().Set("X-Request-Id", x.ID)
 	x.w.Header().Set("X-Content-Type-Options", "nosniff")

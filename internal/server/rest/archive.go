@@ -11,8 +11,8 @@ import (
 const maxArchive = 1 << 30
 
 type packRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	Most int64 `query:"max_bytes" minimum:"1" doc:"More is an error; 1 GiB if absent. An error after the first byte cuts the connection."`
 }
 
@@ -64,8 +64,8 @@ func (l *lateWriter) Write(p []byte) (int, error) {
 }
 
 type unpackRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	User string `query:"user" enum:"user,root" doc:"Owner of what is made."`
 }
 
@@ -97,8 +97,8 @@ func (a *API) unpack(w http.ResponseWriter, r *http.Request, in *unpackRequest) 
 }
 
 type watchRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	Recursive bool `query:"recursive" doc:"Also what is further below."`
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/server"
 )
 
-// boxPath names a box.
-type boxPath struct {
+// BoxPath names a box.
+type BoxPath struct {
 	ID string `path:"id" maxLength:"64" doc:"The box's id."`
 }
 
@@ -102,7 +102,7 @@ func (a *API) create(ctx context.Context, in *createRequest) (Box, error) {
 	return boxOf(i), nil
 }
 
-func (a *API) inspect(ctx context.Context, in *boxPath) (Box, error) {
+func (a *API) inspect(ctx context.Context, in *BoxPath) (Box, error) {
 	i, err := a.Service.Inspect(ctx, server.CallerOf(ctx), box.ID(in.ID))
 	if err != nil {
 		return Box{}, err
@@ -110,14 +110,14 @@ func (a *API) inspect(ctx context.Context, in *boxPath) (Box, error) {
 	return boxOf(i), nil
 }
 
-// pageQuery selects a page of a list.
-type pageQuery struct {
+// PageQuery selects a page of a list.
+type PageQuery struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"How many at most; 100 if absent."`
 	Cursor string `query:"cursor" maxLength:"512" doc:"next of an earlier page."`
 }
 
 type listRequest struct {
-	pageQuery
+	PageQuery
 	Destroyed bool     `query:"destroyed" doc:"Also those that are no more."`
 	Metadata  []string `query:"metadata,explode" maxItems:"32" doc:"Only boxes with this pair, as name=value; several are all wanted."`
 }
@@ -147,7 +147,7 @@ func (a *API) list(ctx context.Context, in *listRequest) (BoxPage, error) {
 }
 
 type prolongRequest struct {
-	boxPath
+	BoxPath
 	Body struct {
 		TTLSec float64 `json:"ttl_sec" exclusiveMinimum:"0" maximum:"31536000" doc:"The box lives at least so long from now on. This never shortens: see ends_at of the answer."`
 	}
@@ -161,6 +161,6 @@ func (a *API) prolong(ctx context.Context, in *prolongRequest) (Box, error) {
 	return boxOf(i), nil
 }
 
-func (a *API) destroy(ctx context.Context, in *boxPath) error {
+func (a *API) destroy(ctx context.Context, in *BoxPath) error {
 	return a.Service.Destroy(ctx, server.CallerOf(ctx), box.ID(in.ID))
 }

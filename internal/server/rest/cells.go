@@ -32,14 +32,15 @@ func (c CellRequest) cell(from uint64) (box.Cell, float64) {
 	return box.Cell{ID: id, Code: c.Code, Timeout: seconds(limit), From: from, Attached: !c.Detached, Output: c.MaxOutput}, limit
 }
 
-type cellQuery struct {
+// CellQuery is how a cell is told.
+type CellQuery struct {
 	Accept string `header:"Accept" doc:"application/json waits for the end and answers with one document; else the answer is a stream of events."`
 	Last   string `header:"Last-Event-ID" maxLength:"20" doc:"Number of the last event that arrived of the cell that id names."`
 }
 
 type runRequest struct {
-	contextPath
-	cellQuery
+	ContextPath
+	CellQuery
 	Body CellRequest
 }
 
@@ -48,12 +49,12 @@ func (a *API) run(w http.ResponseWriter, r *http.Request, in *runRequest) error 
 	if err != nil {
 		return err
 	}
-	return a.runCell(w, r, g, in.Context, in.Body, in.cellQuery)
+	return a.runCell(w, r, g, in.Context, in.Body, in.CellQuery)
 }
 
 type codeRequest struct {
-	boxPath
-	cellQuery
+	BoxPath
+	CellQuery
 	Body struct {
 		Language string `json:"language" enum:"python,javascript,bash"`
 		CellRequest
@@ -71,7 +72,7 @@ func (a *API) code(w http.ResponseWriter, r *http.Request, in *codeRequest) erro
 	if err != nil {
 		return err
 	}
-	return a.runCell(w, r, g, id, in.Body.CellRequest, in.cellQuery)
+	return a.runCell(w, r, g, id, in.Body.CellRequest, in.CellQuery)
 }
 
 // CellStart is the first event of a cell.
@@ -129,7 +130,7 @@ func cellEnd(e box.CellEnd, limit float64) CellEnd {
 	return out
 }
 
-func (a *API) runCell(w http.ResponseWriter, r *http.Request, g box.Guest, id string, req CellRequest, q cellQuery) error {
+func (a *API) runCell(w http.ResponseWriter, r *http.Request, g box.Guest, id string, req CellRequest, q CellQuery) error {
 	var from uint64
 	if q.Last != "" {
 		n, err := strconv.ParseUint(q.Last, 10, 62)

@@ -9,7 +9,7 @@ import (
 )
 
 type openRequest struct {
-	boxPath
+	BoxPath
 	Body struct {
 		Language string            `json:"language" enum:"python,javascript,bash"`
 		Dir      string            `json:"dir,omitempty" maxLength:"4096" doc:"Absolute; the box's working folder if absent."`
@@ -54,8 +54,8 @@ func (a *API) openContext(ctx context.Context, in *openRequest) (CodeContext, er
 }
 
 type contextList struct {
-	boxPath
-	pageQuery
+	BoxPath
+	PageQuery
 }
 
 // ContextPage is a page of interpreters.
@@ -75,7 +75,7 @@ func (a *API) contextList(ctx context.Context, in *contextList) (ContextPage, er
 	if err != nil {
 		return ContextPage{}, err
 	}
-	some, next, err := page(all, in.pageQuery)
+	some, next, err := page(all, in.PageQuery)
 	if err != nil {
 		return ContextPage{}, err
 	}
@@ -86,13 +86,13 @@ func (a *API) contextList(ctx context.Context, in *contextList) (ContextPage, er
 	return out, nil
 }
 
-// contextPath names an interpreter of a box.
-type contextPath struct {
-	boxPath
+// ContextPath names an interpreter of a box.
+type ContextPath struct {
+	BoxPath
 	Context string `path:"ctx" maxLength:"64" doc:"The context's id."`
 }
 
-func (a *API) closeContext(ctx context.Context, in *contextPath) error {
+func (a *API) closeContext(ctx context.Context, in *ContextPath) error {
 	ctx, cancel, g, err := a.files(ctx, in.ID, box.ScopeExec)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (a *API) closeContext(ctx context.Context, in *contextPath) error {
 	return g.CloseContext(ctx, in.Context)
 }
 
-func (a *API) interrupt(ctx context.Context, in *contextPath) error {
+func (a *API) interrupt(ctx context.Context, in *ContextPath) error {
 	ctx, cancel, g, err := a.files(ctx, in.ID, box.ScopeExec)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *API) interrupt(ctx context.Context, in *contextPath) error {
 	return g.Interrupt(ctx, in.Context)
 }
 
-func (a *API) restart(ctx context.Context, in *contextPath) (CodeContext, error) {
+func (a *API) restart(ctx context.Context, in *ContextPath) (CodeContext, error) {
 	ctx, cancel, g, err := a.files(ctx, in.ID, box.ScopeExec)
 	if err != nil {
 		return CodeContext{}, err

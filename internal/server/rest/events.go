@@ -45,6 +45,7 @@ const (
 // of a second has passed. It is to be closed.
 func (a *API) open(w http.ResponseWriter, r *http.Request) *events {
 	e := &events{w: w, ctl: http.NewResponseController(w), stall: a.Stall, ctx: r.Context(), done: make(chan struct{}), last: time.Now()}
+	server.Of(r.Context()).Narrow()
 	// A write that waits for a client that is gone does not wait on.
 	e.stop = context.AfterFunc(r.Context(), func() { e.ctl.SetWriteDeadline(time.Now()) })
 	e.wg.Go(e.keepAlive)

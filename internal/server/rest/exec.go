@@ -15,7 +15,7 @@ import (
 const maxKept = 1 << 20
 
 type execRequest struct {
-	boxPath
+	BoxPath
 	Accept string `header:"Accept" doc:"application/json waits for the program's end and answers with one document; else the answer is a stream of events."`
 	Body   ExecRequest
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 )
 
-// pathQuery names a file of a box.
-type pathQuery struct {
+// PathQuery names a file of a box.
+type PathQuery struct {
 	Path   string `query:"path" maxLength:"4096" doc:"Absolute; or"`
 	Base64 string `query:"path_base64" maxLength:"8192" doc:"its bytes in base64 (either alphabet), if they are not UTF-8."`
 }
 
-func (p pathQuery) path() (string, error) { return pathOf(p.Path, p.Base64) }
+func (p PathQuery) path() (string, error) { return pathOf(p.Path, p.Base64) }
 
 // pathOf returns the path that was given in one of two forms.
 func pathOf(text, b64 string) (string, error) {
@@ -95,8 +95,8 @@ func (a *API) files(ctx context.Context, id string, s box.Scope) (context.Contex
 }
 
 type statRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	Follow bool `query:"follow" doc:"Of a symbolic link, tell where it leads."`
 }
 
@@ -121,9 +121,9 @@ func (a *API) stat(ctx context.Context, in *statRequest) (Entry, error) {
 const maxListed = 10000
 
 type fileList struct {
-	boxPath
-	pathQuery
-	pageQuery
+	BoxPath
+	PathQuery
+	PageQuery
 	Depth int `query:"depth" minimum:"1" maximum:"64" doc:"How many levels below the folder; 1 if absent: its own entries."`
 }
 
@@ -173,7 +173,7 @@ type PathBody struct {
 }
 
 type makeDirRequest struct {
-	boxPath
+	BoxPath
 	Body struct {
 		PathBody
 		Mode    string `json:"mode,omitempty" pattern:"^0?[0-7]{1,3}$" doc:"Octal; 0755 if absent."`
@@ -206,7 +206,7 @@ func (a *API) makeDir(ctx context.Context, in *makeDirRequest) (Made, error) {
 }
 
 type moveRequest struct {
-	boxPath
+	BoxPath
 	Body struct {
 		From       string `json:"from,omitempty" maxLength:"4096"`
 		FromBase64 string `json:"from_base64,omitempty" maxLength:"8192"`
@@ -234,8 +234,8 @@ func (a *API) move(ctx context.Context, in *moveRequest) error {
 }
 
 type removeRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	Recursive bool `query:"recursive" doc:"A folder with all that is in it."`
 }
 

@@ -16,7 +16,7 @@ import (
 const maxPiece = 16 << 10
 
 type outputRequest struct {
-	processPath
+	ProcessPath
 	From string `query:"from" maxLength:"48" doc:"Positions of the first bytes wanted, as STDOUT-STDERR; if absent, from the earliest that is kept."`
 	Last string `header:"Last-Event-ID" maxLength:"48" doc:"The id of the last event that arrived; it wins over from."`
 }
@@ -24,7 +24,7 @@ type outputRequest struct {
 // output follows a program. The client may go away and come back: the program
 // neither ends nor loses a byte of what was not sent for half a minute.
 func (a *API) output(w http.ResponseWriter, r *http.Request, in *outputRequest) error {
-	g, ref, err := a.process(r.Context(), in.processPath, box.ScopeRead)
+	g, ref, err := a.process(r.Context(), in.ProcessPath, box.ScopeRead)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 type portRequest struct {
-	boxPath
+	BoxPath
 	Port    uint16 `path:"port" minimum:"1" maximum:"65535" doc:"A TCP port of the box's loopback interface."`
 	Upgrade string `header:"Upgrade" doc:"tcp; with Connection: Upgrade."`
 }

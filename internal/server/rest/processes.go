@@ -13,6 +13,10 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 )
 
+// defaultKeep is how much of each stream is kept, in bytes: more than what can be
+// under way to a client whose connection breaks.
+const defaultKeep = 1 << 20
+
 // defaultTimeout is that of a program for which none was asked, in seconds. It
 // is in every answer that tells of the program.
 const defaultTimeout = 60
@@ -32,7 +36,7 @@ type ProcessRequest struct {
 	TimeoutSec *float64          `json:"timeout_sec,omitempty" minimum:"0" maximum:"31536000" doc:"It is ended after so long; 60 if absent, 0 is never."`
 	GraceSec   float64           `json:"grace_sec,omitempty" minimum:"0" maximum:"60" doc:"Between SIGTERM and SIGKILL then."`
 	MaxOutput  int64             `json:"max_output,omitempty" minimum:"0" doc:"It is ended when it writes more; 0 is no bound."`
-	Keep       int64             `json:"keep,omitempty" minimum:"0" maximum:"4194304" doc:"How many bytes of the end of each stream stay for who comes late; 0 is 262144."`
+	Keep       int64             `json:"keep,omitempty" minimum:"0" maximum:"4194304" doc:"How many bytes of the end of each stream stay for who comes late, and for a stream that is cut; 0 is 1048576."`
 }
 
 // WindowSize is a terminal's size.
@@ -58,6 +62,9 @@ func (r ProcessRequest) spec() (box.ProcessSpec, []byte, error) {
 		Command: box.Command{Argv: argv, Dir: r.Dir, User: box.User(r.User)},
 		Stdin:   r.Stdin || data != nil, Tag: r.Tag,
 		Timeout: seconds(r.limit()), Grace: seconds(r.GraceSec), Output: r.MaxOutput, Keep: r.Keep,
+	}
+	if s.Keep == 0 {
+		s.Keep = defaultKeep
 	}
 	for name, value := range r.Env {
 		s.Env = append(s.Env, name+"="+value)
@@ -146,7 +153,7 @@ type Started struct {
 }
 
 type startRequest struct {
-	boxPath
+	BoxPath
 	Body ProcessRequest
 }
 
@@ -178,13 +185,13 @@ func launch(ctx context.Context, g box.Guest, r ProcessRequest) (box.Process, []
 	return p, data, err
 }
 
-// processPath names a program of a box.
-type processPath struct {
-	boxPath
+// ProcessPath names a program of a box.
+type ProcessPath struct {
+	BoxPath
 	PID string `path:"pid" maxLength:"160" doc:"Its number, or tag: and its tag."`
 }
 
-func (p processPath) ref() (box.ProcessRef, error) {
+func (p ProcessPath) ref() (box.ProcessRef, error) {
 	if tag, ok := strings.CutPrefix(p.PID, "tag:"); ok && tag != "" {
 		return box.ProcessRef{Tag: tag}, nil
 	}
@@ -196,7 +203,7 @@ func (p processPath) ref() (box.ProcessRef, error) {
 }
 
 // process returns the box and the program that a path names.
-func (a *API) process(ctx context.Context, p processPath, s box.Scope) (box.Guest, box.ProcessRef, error) {
+func (a *API) process(ctx context.Context, p ProcessPath, s box.Scope) (box.Guest, box.ProcessRef, error) {
 	g, err := a.guest(ctx, p.ID, s)
 	if err != nil {
 		return nil, box.ProcessRef{}, err
@@ -219,7 +226,7 @@ func find(ctx context.Context, g box.Guest, ref box.ProcessRef) (box.Process, er
 	return box.Process{}, box.Errorf(box.NotFound, "find process", "cannot find the process: it is not there, or was forgotten")
 }
 
-func (a *API) processInfo(ctx context.Context, in *processPath) (Process, error) {
+func (a *API) processInfo(ctx context.Context, in *ProcessPath) (Process, error) {
 	g, ref, err := a.process(ctx, *in, box.ScopeRead)
 	if err != nil {
 		return Process{}, err
@@ -234,8 +241,8 @@ func (a *API) processInfo(ctx context.Context, in *processPath) (Process, error)
 }
 
 type processList struct {
-	boxPath
-	pageQuery
+	BoxPath
+	PageQuery
 }
 
 // ProcessPage is a page of programs.
@@ -255,7 +262,7 @@ func (a *API) processList(ctx context.Context, in *processList) (ProcessPage, er
 	if err != nil {
 		return ProcessPage{}, err
 	}
-	some, next, err := page(all, in.pageQuery)
+	some, next, err := page(all, in.PageQuery)
 	if err != nil {
 		return ProcessPage{}, err
 	}
@@ -268,7 +275,7 @@ func (a *API) processList(ctx context.Context, in *processList) (ProcessPage, er
 
 // page cuts a list that fits into memory. The cursor is the number of entries
 // before it: what is started or forgotten meanwhile may shift a page.
-func page[T any](all []T, q pageQuery) ([]T, string, error) {
+func page[T any](all []T, q PageQuery) ([]T, string, error) {
 	from, limit, err := q.window()
 	if err != nil {
 		return nil, "", err
@@ -280,7 +287,7 @@ func page[T any](all []T, q pageQuery) ([]T, string, error) {
 	return all[:limit], strconv.Itoa(from + limit), nil
 }
 
-func (q pageQuery) window() (from, limit int, err error) {
+func (q PageQuery) window() (from, limit int, err error) {
 	limit = q.Limit
 	if limit == 0 {
 		limit = 100

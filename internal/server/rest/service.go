@@ -60,7 +60,7 @@ type Metrics struct {
 	UptimeSeconds    float64 `json:"uptime_seconds"`
 }
 
-func (a *API) metrics(ctx context.Context, in *boxPath) (Metrics, error) {
+func (a *API) metrics(ctx context.Context, in *BoxPath) (Metrics, error) {
 	g, err := a.guest(ctx, in.ID, box.ScopeRead)
 	if err != nil {
 		return Metrics{}, err

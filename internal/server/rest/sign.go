@@ -18,7 +18,7 @@ import (
 const signedPath = "/v1/signed"
 
 type signRequest struct {
-	boxPath
+	BoxPath
 	Body struct {
 		PathBody
 		Method  string `json:"method" enum:"GET,PUT"`
@@ -93,7 +93,8 @@ func (a *API) sign(ctx context.Context, in *signRequest) (Signed, error) {
 	return Signed{URL: a.URL + signedPath + "?" + q.Encode(), Method: g.method, Expires: expires.UTC()}, nil
 }
 
-type signedRequest struct {
+// SignedRequest is what a signed URL says.
+type SignedRequest struct {
 	Tenant    string `query:"tenant" required:"true" maxLength:"256"`
 	Principal string `query:"principal" required:"true" maxLength:"256"`
 	Box       string `query:"box" required:"true" maxLength:"64"`
@@ -105,7 +106,7 @@ type signedRequest struct {
 
 // redeem returns the box and the path that a signed URL is for. Whatever is
 // wrong with it is told in the same words.
-func (a *API) redeem(r *http.Request, in *signedRequest) (box.Guest, string, error) {
+func (a *API) redeem(r *http.Request, in *SignedRequest) (box.Guest, string, error) {
 	if err := a.canSign(); err != nil {
 		return nil, "", err
 	}
@@ -128,19 +129,19 @@ func (a *API) redeem(r *http.Request, in *signedRequest) (box.Guest, string, err
 }
 
 type signedRead struct {
-	signedRequest
+	SignedRequest
 	Range string `header:"Range" maxLength:"128"`
 }
 
 func (a *API) signedRead(w http.ResponseWriter, r *http.Request, in *signedRead) error {
-	g, p, err := a.redeem(r, &in.signedRequest)
+	g, p, err := a.redeem(r, &in.SignedRequest)
 	if err != nil {
 		return err
 	}
 	return a.sendFile(w, r, g, p)
 }
 
-func (a *API) signedWrite(w http.ResponseWriter, r *http.Request, in *signedRequest) error {
+func (a *API) signedWrite(w http.ResponseWriter, r *http.Request, in *SignedRequest) error {
 	g, p, err := a.redeem(r, in)
 	if err != nil {
 		return err

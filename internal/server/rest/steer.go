@@ -15,7 +15,7 @@ import (
 )
 
 type signalRequest struct {
-	processPath
+	ProcessPath
 	Body struct {
 		Signal string `json:"signal" minLength:"1" maxLength:"16" doc:"A name, as TERM or SIGTERM, or a number from 1 to 64."`
 		Group  *bool  `json:"group,omitempty" doc:"Also to the process group that it leads; true if absent."`
@@ -23,7 +23,7 @@ type signalRequest struct {
 }
 
 func (a *API) signal(ctx context.Context, in *signalRequest) error {
-	g, ref, err := a.process(ctx, in.processPath, box.ScopeExec)
+	g, ref, err := a.process(ctx, in.ProcessPath, box.ScopeExec)
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,12 @@ func signalNumber(s string) (int, error) {
 }
 
 type resizeRequest struct {
-	processPath
+	ProcessPath
 	Body WindowSize
 }
 
 func (a *API) resize(ctx context.Context, in *resizeRequest) error {
-	g, ref, err := a.process(ctx, in.processPath, box.ScopeExec)
+	g, ref, err := a.process(ctx, in.ProcessPath, box.ScopeExec)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *API) resize(ctx context.Context, in *resizeRequest) error {
 	return g.Resize(ctx, ref, box.WindowSize{Rows: in.Body.Rows, Cols: in.Body.Cols})
 }
 
-func (a *API) forget(ctx context.Context, in *processPath) error {
+func (a *API) forget(ctx context.Context, in *ProcessPath) error {
 	g, ref, err := a.process(ctx, *in, box.ScopeExec)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (a *API) forget(ctx context.Context, in *processPath) error {
 const maxInput = 1 << 20
 
 type inputRequest struct {
-	processPath
+	ProcessPath
 	At  int64 `query:"at" minimum:"0" doc:"Position of the first byte in all input: the same bytes at the same position twice are written once. Of a body that is not JSON."`
 	End bool  `query:"end" doc:"Nothing follows. Of a body that is not JSON."`
 }
@@ -99,7 +99,7 @@ type InputTaken struct {
 }
 
 func (a *API) input(w http.ResponseWriter, r *http.Request, in *inputRequest) error {
-	g, ref, err := a.process(r.Context(), in.processPath, box.ScopeExec)
+	g, ref, err := a.process(r.Context(), in.ProcessPath, box.ScopeExec)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 type readRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	Range string `header:"Range" maxLength:"128" doc:"One range of bytes (RFC 9110, section 14.2); others are answered with the whole file."`
 }
 
@@ -120,8 +120,8 @@ func rangeOf(s string, size int64) (offset, length int64, ok bool, err error) {
 }
 
 type writeRequest struct {
-	boxPath
-	pathQuery
+	BoxPath
+	PathQuery
 	Mode      string `query:"mode" pattern:"^0?[0-7]{1,3}$" doc:"Octal; that of a file that is replaced, or 0644, if absent."`
 	User      string `query:"user" enum:"user,root" doc:"Owner of a new file."`
 	Exclusive bool   `query:"exclusive" doc:"A file that is there is a conflict."`
