@@ -52,6 +52,8 @@ func (g *Guest) Follow(ctx context.Context, ref box.ProcessRef, from box.Positio
 			delete(p.holds, other)
 		}
 	}
+	p.followers++
+	h.number = p.followers
 	p.holds[h] = struct{}{}
 	p.mu.Unlock()
 	defer context.AfterFunc(ctx, func() { p.mu.Lock(); p.changed.Broadcast(); p.mu.Unlock() })()
@@ -63,9 +65,7 @@ func (g *Guest) Follow(ctx context.Context, ref box.ProcessRef, from box.Positio
 		}
 		switch {
 		case err != nil:
-			p.mu.Lock()
-			h.until = time.Now().Add(box.ReplayTime)
-			p.mu.Unlock()
+			p.leave(h)
 			return err
 		case ev.Kind == box.EventEnd:
 			p.mu.Lock()
@@ -75,6 +75,20 @@ func (g *Guest) Follow(ctx context.Context, ref box.ProcessRef, from box.Positio
 		}
 		p.taken(h, ev)
 	}
+}
+
+// leave keeps what h has not had for a while, unless another follower came
+// after it: that is the same one, come back.
+func (p *program) leave(h *hold) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h.until = time.Now().Add(box.ReplayTime)
+	for other := range p.holds {
+		if other.until.IsZero() && other.number > h.number {
+			delete(p.holds, h)
+		}
+	}
+	p.changed.Broadcast()
 }
 
 // next waits for what comes after h.

@@ -32,6 +32,8 @@ type program struct {
 	inAt    int64  // position behind what was written
 	inEnd   bool
 	size    box.WindowSize
+
+	followers int // that ever came
 }
 
 // tail is what is kept of a stream: data begins at position base.
@@ -45,8 +47,9 @@ func (t *tail) end() int64 { return t.base + int64(len(t.data)) }
 // hold keeps what a follower has not had. One that was cut off keeps it until
 // a time, or until another follower comes.
 type hold struct {
-	at    [2]int64
-	until time.Time
+	at     [2]int64
+	until  time.Time // zero while it follows
+	number int       // in the order of their coming
 }
 
 // Start implements box.Guest. The programs are:
