@@ -123,9 +123,11 @@ func (n *notebook) run(code string, change ...func(*pb.RunRequest)) *told {
 	for _, f := range change {
 		f(req)
 	}
-	got, err := n.follow(n.t.Context(), req)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	defer cancel()
+	got, err := n.follow(ctx, req)
 	if err != nil {
-		n.t.Fatalf("cannot run %q: %v", code, err)
+		n.t.Fatalf("cannot run %q: %v; so far %v", code, err, got)
 	}
 	return got
 }

@@ -31,6 +31,9 @@ type language struct {
 	group bool
 	// soft says that an interrupt is asked for by a command, not by a signal.
 	soft bool
+	// noise is a line on stderr that the interpreter itself writes and that means
+	// nothing here; its number goes in.
+	noise string
 	// pings says that it answers pings while it is idle.
 	pings bool
 }
@@ -51,6 +54,8 @@ func languageOf(name string) *language {
 			argvs: [][]string{append([]string{"node"}, boot...), append([]string{"nodejs"}, boot...)}}
 	case "bash":
 		return &language{name: name, driver: bashDriver, reads: true, group: true,
+			// Told when a child was ended by a signal: there is no terminal to set right.
+			noise: "bash: [%d: 1 (255)] tcsetattr: Inappropriate ioctl for device\n",
 			argvs: [][]string{{"bash", "--noprofile", "--norc", "--noediting", "-i"}}}
 	}
 	return nil
@@ -74,7 +79,7 @@ func (l *language) line(c command) []byte {
 		return []byte(end)
 	}
 	// The descriptor that the driver tells of ends with is closed while cells run.
-	return []byte("eval '" + strings.ReplaceAll(c.Code, "'", `'\''`) + "' </dev/null 200>&-\n" + end)
+	return []byte("eval '" + strings.ReplaceAll(c.Code, "'", `'\''`) + "' </dev/null 7>&-\n" + end)
 }
 
 // check says why code can be no cell, or "".

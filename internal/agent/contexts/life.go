@@ -1,6 +1,7 @@
 package contexts
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,7 +80,16 @@ func begin(start Starter, lang *language, p Program, text func(stream int, b []b
 	}
 	// An own file of non-blocking pipes: no error is possible.
 	l.out, _ = newPump(out, func(b []byte) { text(0, b) })
-	l.err, _ = newPump(errs, func(b []byte) { text(1, b) })
+	var noise []byte
+	if lang.noise != "" {
+		noise = fmt.Appendf(nil, lang.noise, l.proc.PID())
+	}
+	l.err, _ = newPump(errs, func(b []byte) {
+		if noise != nil {
+			b = bytes.ReplaceAll(b, noise, nil)
+		}
+		text(1, b)
+	})
 	l.control, _ = newPump(control, l.hear)
 	go l.write()
 	if lang.reads {

@@ -108,22 +108,22 @@
     if (remote.objectId === undefined) {
       if (remote.unserializableValue !== undefined) {
         const s = remote.unserializableValue;
-        return s.endsWith('n') ? BigInt(s.slice(0, -1)) : Number(s);
+        return [s.endsWith('n') ? BigInt(s.slice(0, -1)) : Number(s)];
       }
-      return remote.value;
+      return [remote.subtype === 'null' ? null : remote.value];
     }
     await post('Runtime.callFunctionOn', {
-      functionDeclaration: 'function() { __sunaba_take(this) }', objectId: remote.objectId, silent: true });
+      functionDeclaration: 'function() { "use strict"; __sunaba_take(this) }', objectId: remote.objectId, silent: true });
     const value = taken;
     taken = undefined;
-    return value;
+    return [value]; // which may be a promise
   };
 
   const evaluate = async (code) => {
     const { error, value } = await post('Runtime.evaluate', {
       expression: prepared(code) + '\n//# sourceURL=cell-' + n, replMode: true, silent: true, objectGroup: 'cell' });
     if (error) return () => 'interrupted';
-    const got = await take(value.result);
+    const [got] = await take(value.result);
     await post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
     if (value.exceptionDetails) return () => { failed(got); return 'error'; };
     return () => { if (got !== undefined) { send(formsOf(got), true); } return 'ok'; };
@@ -153,30 +153,31 @@
   process.on('SIGINT', () => {});
 
   const beside = `
-    const fs = require('fs'), inspector = require('inspector'), { parentPort, workerData } = require('worker_threads');
-    const session = new inspector.Session();
-    session.connectToMainThread();
+    const inspector = require('inspector'), { parentPort, workerData } = require('worker_threads');
     const seen = new Int32Array(workerData);
-    const buffer = Buffer.alloc(1 << 16);
     let rest = [];
     const interrupt = () => {
       const at = Atomics.load(seen, 0);
       parentPort.postMessage({ op: 'interrupt' });
       // A main thread that is in its event loop has taken the message by now.
-      if (Atomics.wait(seen, 0, at, 200) === 'timed-out') session.post('Runtime.terminateExecution', () => {});
+      if (Atomics.wait(seen, 0, at, 200) !== 'timed-out') return;
+      // Not connected for longer: a process that exits waits for who is.
+      const session = new inspector.Session();
+      session.connectToMainThread();
+      session.post('Runtime.terminateExecution', () => {});
+      session.disconnect();
     };
-    for (;;) {
-      const got = fs.readSync(3, buffer);
-      if (got === 0) process.kill(process.pid, 'SIGKILL');
-      let from = 0;
-      for (let at; (at = buffer.subarray(0, got).indexOf(10, from)) >= 0; from = at + 1) {
-        const message = JSON.parse(Buffer.concat([...rest, buffer.subarray(from, at)]).toString());
+    const pipe = new (require('net').Socket)({ fd: 3, readable: true, writable: false });
+    pipe.on('end', () => process.kill(process.pid, 'SIGKILL')); // nobody is there any more
+    pipe.on('data', (data) => {
+      for (let at; (at = data.indexOf(10)) >= 0; data = data.subarray(at + 1)) {
+        const message = JSON.parse(Buffer.concat([...rest, data.subarray(0, at)]).toString());
         rest = [];
         if (message.op === 'interrupt') interrupt();
         else parentPort.postMessage(message);
       }
-      if (from < got) rest.push(Buffer.from(buffer.subarray(from, got)));
-    }`;
+      if (data.length) rest.push(data);
+    });`;
   const shared = new SharedArrayBuffer(4), seen = new Int32Array(shared);
   const worker = new Worker(beside, { eval: true, workerData: shared, stdin: false });
   worker.on('message', (message) => {

@@ -3,7 +3,7 @@
 # what became of them as JSON lines on descriptor 4; what cells print goes to 1
 # and 2 as it would anywhere else.
 def _sunaba_drive():
-    import ast, base64, builtins, io, json, linecache, os, signal, sys, traceback
+    import ast, base64, builtins, io, json, linecache, os, signal, sys, traceback, types
 
     def away(fd):  # out of reach of children, and of programs that take 3 and 4
         import fcntl
@@ -16,7 +16,7 @@ def _sunaba_drive():
     me = os.getpid()
     HERE = _sunaba_drive.__code__.co_filename
     MOST = 2 << 20  # of a result's forms together, in bytes as they are told
-    now = {"n": 0, "busy": False, "shown": set()}
+    now = {"n": 0, "busy": False, "shown": set(), "failed": False, "cancelling": False}
 
     def tell(**message):
         line = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
@@ -182,17 +182,43 @@ def _sunaba_drive():
         task = loop[0].create_task(coroutine)
         try:
             return loop[0].run_until_complete(task)
-        except BaseException:
-            if not task.done():
-                task.cancel()
-                try:
-                    loop[0].run_until_complete(task)
-                except BaseException:
-                    pass
-            raise
+        except BaseException as e:
+            if task.done():
+                raise
+            why = e
+        # It goes no further, and where it was is what the traceback has to show.
+        now["cancelling"] = True
+        task.cancel()
+        where = None
+        try:
+            loop[0].run_until_complete(task)
+        except BaseException as e:
+            where = e.__traceback__
+        raise why.with_traceback(where) from None
 
-    def failed(e, trace):
+    def clean(e, depth=0):  # takes the driver's frames out of tracebacks
+        if e is None or depth > 10:
+            return
+        frames, t = [], e.__traceback__
+        while t is not None:
+            name = t.tb_frame.f_code.co_filename
+            if name != HERE and not name.endswith("asyncio/base_events.py"):
+                frames.append(t)
+            t = t.tb_next
+        kept = None
+        for f in reversed(frames):
+            kept = types.TracebackType(kept, f.tb_frame, f.tb_lasti, f.tb_lineno)
+        e.__traceback__ = kept
+        clean(e.__cause__, depth + 1)
+        clean(e.__context__, depth + 1)
+
+    def failed(e, trace):  # a cell has one error
         flush()
+        if now["failed"]:
+            return
+        now["failed"] = True
+        if now["cancelling"] and type(e).__name__ == "CancelledError":
+            e, trace = KeyboardInterrupt(), trace.replace("CancelledError", "KeyboardInterrupt")
         try:
             value = str(e)
         except BaseException:
@@ -226,13 +252,14 @@ def _sunaba_drive():
                 send(forms_of(value), True)
             return "ok"
         except BaseException as e:
+            clean(e)
             t = e.__traceback__
-            while t is not None and t.tb_frame.f_code.co_filename in (HERE, linecache.__file__, ast.__file__):
-                t = t.tb_next
+            while t is not None and t.tb_frame.f_code.co_filename == ast.__file__:
+                t = t.tb_next  # where a syntax error was found
             if isinstance(e, SyntaxError) and t is None:
                 trace = "".join(traceback.format_exception_only(type(e), e))
             else:
-                trace = "".join(l for l in traceback.format_exception(type(e), e, t))
+                trace = "".join(traceback.format_exception(type(e), e, t))
             failed(e, trace)
             return "interrupted" if isinstance(e, KeyboardInterrupt) else "error"
 
@@ -276,6 +303,12 @@ def _sunaba_drive():
         class Shell(InteractiveShell):
             displayhook_class = Type(Hook)
             display_pub_class = Type(Publisher)
+            system = InteractiveShell.system_raw  # without a terminal between
+
+            def _get_exc_info(self, exc_tuple=None):
+                etype, value, tb = super()._get_exc_info(exc_tuple)
+                clean(value)
+                return etype, value, value.__traceback__
 
             def _showtraceback(self, etype, evalue, stb):
                 failed(evalue if isinstance(evalue, BaseException) else etype(evalue), "\n".join(stb))
@@ -289,6 +322,8 @@ def _sunaba_drive():
             def init_virtualenv(self):
                 pass
 
+        import warnings
+        warnings.filterwarnings("ignore", "To exit:", module="IPython")
         c = Config()
         c.HistoryManager.enabled = False
         c.InteractiveShell.colors = "NoColor"
@@ -334,11 +369,14 @@ def _sunaba_drive():
                 continue
             now["n"], status = command["n"], "error"
             now["shown"].clear()
+            now["failed"] = now["cancelling"] = False
             signal.signal(signal.SIGINT, on_int)
             try:
                 now["busy"] = True
                 status = run(command["code"])
                 figures()
+                if now["failed"] and status == "ok":
+                    status = "error"
             except BaseException as e:
                 status = "interrupted" if isinstance(e, KeyboardInterrupt) else "error"
                 now["busy"] = False
