@@ -276,7 +276,8 @@ func (c *client) tryWrite(t testing.TB, p string, data []byte, head *pb.WriteHea
 	head.Path = []byte(p)
 	w := c.Write(deadline(t))
 	if err := w.Send(&pb.WriteRequest{Head: head}); err != nil {
-		t.Fatal(err)
+		_, err = w.CloseAndReceive()
+		return nil, err
 	}
 	for b := data; len(b) > 0; b = b[min(len(b), chunk):] {
 		if w.Send(&pb.WriteRequest{Data: b[:min(len(b), chunk)]}) != nil {
@@ -304,7 +305,7 @@ func (c *client) tryRead(t testing.TB, p string, offset uint64, length int64) (b
 	t.Helper()
 	s, err := c.Read(deadline(t), connect.NewRequest(&pb.ReadRequest{Path: []byte(p), Offset: offset, Length: length}))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer s.Close()
 	for s.Receive() {
