@@ -149,8 +149,8 @@ func boxCommand(args []string) int {
 	all := boxVerbs()
 	i := slices.IndexFunc(all, func(v boxVerb) bool { return v.name == args[0] })
 	if i < 0 {
-		boxUsage(os.Stderr)
-		return complain(box.Errorf(box.Invalid, "box", "cannot do %q with a box: there is no such command", args[0]))
+		return complain(box.Errorf(box.Invalid, "box", "cannot do %q with a box: there is no such command", args[0]).
+			WithHint("`sunaba box -h` lists the commands"))
 	}
 	b := &boxCall{format: "text"}
 	code, err := b.serve(all[i], args[1:])

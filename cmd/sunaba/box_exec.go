@@ -110,8 +110,9 @@ func (b *boxCall) attached(ctx context.Context, g *client.Guest, spec box.Proces
 	out, end := newScreen(b.format == "json", spec.TTY != nil, cancel)
 	restore := func() {}
 	defer func() { restore() }()
+	var ref box.ProcessRef
 	begun := func(p box.Process) {
-		ref := box.ProcessRef{PID: p.PID}
+		ref.PID = p.PID
 		if spec.TTY != nil && terminal.IsTerminal(os.Stdin) {
 			if raw, err := terminal.MakeRaw(os.Stdin); err == nil {
 				restore = raw
@@ -131,6 +132,9 @@ func (b *boxCall) attached(ctx context.Context, g *client.Guest, spec box.Proces
 	err := g.Attached(ctx, spec, begun, out.event)
 	out.close()
 	restore()
+	if err == nil {
+		_ = g.Forget(ctx, ref) // all of it was shown
+	}
 	switch {
 	case out.failed() != nil: // nobody reads what it writes
 		return exitCanceled, nil

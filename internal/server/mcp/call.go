@@ -69,7 +69,24 @@ func schemaOf[T any](opts *jsonschema.ForOptions) *jsonschema.Schema {
 	if err != nil {
 		panic(err) // a test makes a server
 	}
+	onlyType(schema)
 	return schema
+}
+
+// onlyType takes null out of types: what is optional may be left out, and many
+// clients do not understand a type that is a list.
+func onlyType(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Types) == 2 && s.Types[0] == "null" {
+		s.Type, s.Types = s.Types[1], nil
+	}
+	onlyType(s.Items)
+	onlyType(s.AdditionalProperties)
+	for _, p := range s.Properties {
+		onlyType(p)
+	}
 }
 
 // decode checks arguments against the schema that the client was shown.
