@@ -92,6 +92,7 @@ type Ready struct {
 	Applied confine.Applied // of every program, read back from the kernel
 	Fresh   wire.Space      // before anything was put into the box
 	Tasks   int64           // the cell's own threads, whose number stays
+	Agent   int             // the agent's number in the box; 0 without one
 }
 
 type cell struct {

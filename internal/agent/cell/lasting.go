@@ -23,23 +23,23 @@ const firstFree = 10
 
 // startAgent starts the agent of a box that lasts, as one more program of it,
 // and ends the cell with it. Streams for it are handed over through descriptor 3.
-func (c *cell) startAgent(program *os.File) error {
+func (c *cell) startAgent(program *os.File) (pid int, err error) {
 	if c.set.HasStore {
 		// By descriptor: a program may do as it likes with the folder's mode.
 		fd, err := unix.Open(c.set.Writable[0].Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("cannot open the store: %w", err)
+			return 0, fmt.Errorf("cannot open the store: %w", err)
 		}
 		c.store = os.NewFile(uintptr(fd), "store")
 	}
 	ours, theirs, err := host.PacketPair()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer theirs.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("cannot start the agent: %w", err)
+		return 0, fmt.Errorf("cannot start the agent: %w", err)
 	}
 	defer null.Close()
 	e := wire.Exec{File: ArgvAgent, Argv: c.set.Agent.Argv, Env: c.set.Agent.Env, Dir: "/"}
@@ -48,7 +48,7 @@ func (c *cell) startAgent(program *os.File) error {
 		fd, err := unix.FcntlInt(program.Fd(), unix.F_DUPFD_CLOEXEC, firstFree)
 		program.Close()
 		if err != nil {
-			return fmt.Errorf("cannot start the agent: %w", err)
+			return 0, fmt.Errorf("cannot start the agent: %w", err)
 		}
 		program = os.NewFile(uintptr(fd), "agent")
 		defer program.Close()
@@ -64,18 +64,18 @@ func (c *cell) startAgent(program *os.File) error {
 		v, err = c.start(e, agentPath(e), e.Argv, e.Env, e.Dir, files, extra)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot start the agent: %w", err)
+		return 0, fmt.Errorf("cannot start the agent: %w", err)
 	}
 	started, ok := v.(wire.Started)
 	if !ok {
-		return errors.New("cannot start the agent: nothing was started")
+		return 0, errors.New("cannot start the agent: nothing was started")
 	}
 	c.agent = ours
 	go func() {
 		_, _ = c.kids.wait(int(started.Pid))
 		c.server.End()
 	}()
-	return nil
+	return int(started.Pid), nil
 }
 
 // agentPath is what to execute for the agent.

@@ -85,7 +85,7 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	ready.Applied.Weak = append(weak, ready.Applied.Weak...)
 	spareThreads(spare)
 	if c.set.Agent != nil {
-		if err := c.startAgent(program); err != nil {
+		if ready.Agent, err = c.startAgent(program); err != nil {
 			return nil, err
 		}
 	}

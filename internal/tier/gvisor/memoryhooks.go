@@ -26,6 +26,13 @@ const (
 	memoryPatience = 200 * time.Millisecond
 	// After a choice that freed nothing, or none, the others have to go on.
 	memoryRest = 100 * time.Millisecond
+
+	// What a process of the guest's costs on the host beside its memory: a process
+	// there, with page tables. Measured: 0.35 MiB (sleep), 0.43 (python), 0.5 (bash).
+	// Many count as memory of the guest's, as a kernel's own do on Linux; the first
+	// of them are in the overhead of the box's group.
+	processCost = 512 << 10
+	processFree = 100
 )
 
 // memoryKeeper is that bound, in the sentry. It does nothing until begin.
@@ -81,7 +88,11 @@ func (k *memoryKeeper) run(kern *kernel.Kernel) {
 // left is how much memory the guest may still take, in bytes.
 func (k *memoryKeeper) left(kern *kernel.Kernel) (int64, error) {
 	used, err := kern.MemoryFile().TotalUsage()
-	return int64(k.limit) - int64(used), err
+	left := int64(k.limit) - int64(used)
+	if ns := kern.RootPIDNamespace(); ns.NumTasks() > processFree { // there are no fewer tasks than processes
+		left -= int64(max(len(ns.ThreadGroups())-processFree, 0)) * processCost
+	}
+	return left, err
 }
 
 // pace is when to look again with so many bytes left.

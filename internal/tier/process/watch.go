@@ -92,8 +92,11 @@ func (w *watchdog) run() {
 	defer w.proc.Close()
 	defer w.quit()
 	every := tellEvery
+	var v *victims
 	if w.b.Group == nil {
 		every = boundEvery
+	} else if w.b.Spec.Lasting {
+		v = &victims{group: w.b.Group.Procs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
 	}
 	t := time.NewTimer(every)
 	defer t.Stop()
@@ -116,6 +119,9 @@ func (w *watchdog) run() {
 			return
 		}
 		begun := time.Now()
+		if v != nil {
+			v.look(string(w.b.Spec.ID))
+		}
 		for _, hit := range w.look() {
 			w.tell(hit)
 		}

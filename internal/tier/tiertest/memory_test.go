@@ -82,6 +82,28 @@ func TestAMemoryBombEndsItselfAlone(t *testing.T) {
 	})
 }
 
+// The kernel of the host ends the largest process, and the agent must not be it,
+// though each of many is smaller.
+func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		s := spec()
+		s.Limits.Processes = 300
+		b := p.create(t, s)
+		if strings.Contains(strings.Join(b.Weak(), " "), "memory:") {
+			p.destroy(t, b)
+			return // ends as a whole
+		}
+		g := use(t, b)
+		const each = `sleep 0.$((100 + i * 7)); x=$(head -c 3500000 /dev/zero | tr "\\0" x); sleep 60`
+		start(t, g, "bash", "-c", "for i in $(seq 100); do ("+each+") & done; sleep 60")
+		if a := counted(t, b, 0); a.MemoryKills == 0 {
+			t.Errorf("account %+v", a)
+		}
+		run(t, g, "true")
+		p.destroy(t, b)
+	})
+}
+
 // counted is a box's account with more kills than there were; the end of a
 // program may be told before it is counted.
 func counted(t *testing.T, b box.Lasting, kills int64) box.Account {

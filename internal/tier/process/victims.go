@@ -1,0 +1,104 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// programScore is what programs of a box that lasts are taken for, more than
+// they are, by the kernel when it looks for the process to end: thousandths of
+// the box's memory (oom_score_adj of proc_pid_oom_score_adj(5)). Cell and agent
+// keep theirs: else the agent would be the largest process of a box in which many
+// small ones have used up all.
+const programScore = "500"
+
+// victims marks programs as those to be ended first. A program passes its mark
+// on to what it starts, so each look finds few that have none.
+type victims struct {
+	group  func() ([]int, error) // processes on the host
+	spare  map[int]bool          // box numbers of cell and agent
+	marked map[int]bool
+}
+
+func (v *victims) look(id string) {
+	all, err := v.group()
+	if err != nil {
+		return // the box has gone
+	}
+	there := make(map[int]bool, len(all))
+	for _, pid := range all {
+		there[pid] = true
+		if !v.marked[pid] {
+			v.marked[pid] = v.mark(pid, id) == nil
+		}
+	}
+	for pid := range v.marked {
+		if !there[pid] {
+			delete(v.marked, pid)
+		}
+	}
+}
+
+// mark marks one process, if it is a program of the box's: its number may be
+// somebody else's by now, so all is read and written through one folder of /proc,
+// which stays that process's.
+func (v *victims) mark(pid int, id string) error {
+	dir, err := os.OpenRoot("/proc/" + strconv.Itoa(pid))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	groups, err := readFrom(dir, "cgroup")
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(groups, []byte("/"+id+"\n")) {
+		return errors.New("not of the box")
+	}
+	status, err := readFrom(dir, "status")
+	if err != nil {
+		return err
+	}
+	inner, err := innermost(string(status))
+	if err != nil || v.spare[inner] {
+		return err
+	}
+	f, err := dir.OpenFile("oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(programScore)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+func readFrom(dir *os.Root, name string) ([]byte, error) {
+	f, err := dir.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 64<<10))
+}
+
+// innermost is a process's number in the innermost namespace that it is in:
+// NSpid of proc_pid_status(5).
+func innermost(status string) (int, error) {
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			if f := strings.Fields(v); len(f) > 0 {
+				return strconv.Atoi(f[len(f)-1])
+			}
+		}
+	}
+	return 0, fmt.Errorf("cannot tell a process's number in the box")
+}
