@@ -105,14 +105,14 @@ func finish(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	asked, fate := false, 0
+	fate := 0
+	// The poller forgets what came before it is asked, so look before each wait.
 	werr := rc.Write(func(fd uintptr) bool {
-		if !asked { // wait first
-			asked = true
-			return false
+		if fate, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); err != nil || fate != 0 {
+			return true
 		}
-		fate, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		return true
+		_, not := unix.Getpeername(int(fd))
+		return !errors.Is(not, unix.ENOTCONN)
 	})
 	switch {
 	case errors.Is(werr, os.ErrDeadlineExceeded):

@@ -22,6 +22,11 @@ func (o *output) follow(from [2]int64) (*follower, error) {
 	if len(o.followers) >= maxFollowers {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cannot follow: %d do already", maxFollowers))
 	}
+	for old := range o.followers {
+		if old.ctx != nil && old.ctx.Err() != nil {
+			o.cutOff(old) // its call has not noticed yet
+		}
+	}
 	f := &follower{wake: make(chan struct{}, 1)}
 	for i := range o.rings {
 		r := &o.rings[i]
@@ -67,18 +72,33 @@ func (o *output) retake(f *follower) {
 func (o *output) leave(f *follower, cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.followers, f)
-	if cut {
-		l := lease{high: f.pos, until: time.Now().Add(leaseTime)}
-		for i := range l.low {
-			l.low[i] = o.behind(f, i)
-		}
-		if len(o.leases) == maxFollowers {
-			o.leases = slices.Delete(o.leases, 0, 1)
-		}
-		o.leases = append(o.leases, l)
+	if _, reads := o.followers[f]; reads && cut {
+		o.cutOff(f)
 	}
+	delete(o.followers, f)
 	o.wakePumps()
+}
+
+// cutOff keeps a reader's place.
+func (o *output) cutOff(f *follower) {
+	delete(o.followers, f)
+	l := lease{high: f.pos, until: time.Now().Add(leaseTime)}
+	for i := range l.low {
+		l.low[i] = o.behind(f, i)
+	}
+	if len(o.leases) == maxFollowers {
+		o.leases = slices.Delete(o.leases, 0, 1)
+	}
+	o.leases = append(o.leases, l)
+}
+
+// readBy names the call of a reader. When that is over, so is the reading:
+// whoever comes back on the same connection may be here before the call has
+// noticed that it was cut, and takes its own place all the same.
+func (o *output) readBy(ctx context.Context, f *follower) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f.ctx = ctx
 }
 
 // next copies what comes next in a stream to buf. done reports that nothing

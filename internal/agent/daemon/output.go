@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -11,10 +12,10 @@ import (
 //
 // A process waits rather than lose a byte that somebody did not get. What a
 // follower got is known only as far as it was sent: what is on the way, in the
-// stream's window, may be lost when the stream is cut. So all but ahead bytes of
-// what is kept stay behind the slowest follower, for its return: the host's
-// window for a stream must be no larger than the smallest ring less ahead, which
-// is [window]. A follower that was cut off keeps its place for leaseTime.
+// stream's window and in a message at each end, may be lost when the stream is
+// cut. So all but ahead bytes of what is kept stay behind the slowest follower,
+// for its return. That is enough as long as the host's window for a stream is no
+// larger than [window]. A follower that was cut off keeps its place for leaseTime.
 type output struct {
 	mu        sync.Mutex
 	rings     [2]ring
@@ -31,14 +32,15 @@ const (
 	stderr = 1
 
 	leaseTime = 30 * time.Second
-	minRing   = 256 << 10
+	minRing   = 512 << 10
 	maxRing   = 4 << 20
 	firstRing = 4 << 10
 	// ahead is how far a process may get ahead of its slowest follower, beyond
 	// what a pipe holds.
 	ahead = 64 << 10
-	// window is what may be on the way to a follower.
-	window = minRing - ahead
+	// window is what a stream may have on the way to a follower, beside the message
+	// that is being sent and the one that is being received.
+	window = 256 << 10
 	// most is how much is taken from a stream, and sent, at a time.
 	most = 32 << 10
 
@@ -65,6 +67,7 @@ type follower struct {
 	wake chan struct{}
 	from [2]uint64 // it asked from here on
 	pos  [2]uint64 // and was sent all before this
+	ctx  context.Context
 }
 
 // newOutput keeps so many bytes of each stream; if somebody is awaited, as if

@@ -37,8 +37,9 @@ type process struct {
 	end    *pb.End // all of it is told: nothing of it changes any more
 }
 
-// Bounds of what is kept. A process that has ended is forgotten, the oldest
-// first, when there are more of them or when what they have written takes more.
+// Bounds of what is kept of processes that have ended: the newest of them, and of
+// what these have written no more than that; one that it does not hold is
+// forgotten.
 const (
 	maxLive       = 1024
 	maxEnded      = 256

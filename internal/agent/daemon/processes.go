@@ -39,6 +39,7 @@ func (s processes) Output(ctx context.Context, r *connect.Request[pb.OutputReque
 	if err != nil {
 		return err
 	}
+	p.out.readBy(ctx, f)
 	err = p.tellAll(ctx, f, stream.Send)
 	p.out.leave(f, err != nil)
 	return err
@@ -93,6 +94,7 @@ func (s processes) List(context.Context, *connect.Request[pb.ListProcessesReques
 	for _, p := range s.table.all {
 		m.Processes = append(m.Processes, s.table.describe(p))
 	}
+	shorten(m.Processes)
 	return connect.NewResponse(m), nil
 }
 
