@@ -51,3 +51,27 @@ func TestAReaderWhoComesBackFurtherBackTakesItsPlace(t *testing.T) {
 		t.Errorf("left: %+v", o.leases)
 	}
 }
+
+// The same, if the end of the one that was cut is noticed only after its return.
+func TestAReaderWhoIsBackBeforeItsEndIsNoticedLeavesNoPlace(t *testing.T) {
+	o := newOutput(maxRing, false)
+	o.rings[stdout].append(make([]byte, 2<<20), false)
+	begin := func(at int64) *follower {
+		f, err := o.follow([2]int64{at, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	one, other := begin(0), begin(0)
+	one.pos[stdout], other.pos[stdout] = 2<<20, 1<<20
+	again := begin(900 << 10)
+	o.leave(one, true)
+	if len(o.leases) != 0 || !again.took {
+		t.Errorf("left: %+v", o.leases)
+	}
+	o.leave(other, true) // nobody has come back for this one
+	if len(o.leases) != 1 {
+		t.Errorf("left: %+v", o.leases)
+	}
+}

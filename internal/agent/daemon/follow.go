@@ -65,7 +65,20 @@ func (o *output) retake(f *follower) {
 	}
 	if best >= 0 {
 		o.leases = slices.Delete(o.leases, best, best+1)
+		f.took = true
 	}
+}
+
+// succeeded reports whether a reader that is cut off has come back already,
+// before its end was noticed here: somebody began where it may have been.
+func (o *output) succeeded(f *follower) bool {
+	for g := range o.followers {
+		if !g.took && g.from != f.from && f.from[0] <= g.from[0] && g.from[0] <= f.pos[0] && f.from[1] <= g.from[1] && g.from[1] <= f.pos[1] {
+			g.took = true
+			return true
+		}
+	}
+	return false
 }
 
 // leave ends the reading. One that was cut keeps its place for a while.
@@ -82,6 +95,9 @@ func (o *output) leave(f *follower, cut bool) {
 // cutOff keeps a reader's place.
 func (o *output) cutOff(f *follower) {
 	delete(o.followers, f)
+	if o.succeeded(f) {
+		return
+	}
 	l := lease{high: f.pos, until: time.Now().Add(leaseTime)}
 	for i := range l.low {
 		l.low[i] = o.behind(f, i)

@@ -67,6 +67,7 @@ type follower struct {
 	wake chan struct{}
 	from [2]uint64 // it asked from here on
 	pos  [2]uint64 // and was sent all before this
+	took bool      // the place of one that was cut off
 	ctx  context.Context
 }
 
