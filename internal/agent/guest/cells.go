@@ -15,8 +15,9 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/agentpb"
 )
 
-// mimeType is a MIME type as RFC 6838 4.2 restricts names.
-var mimeType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$`)
+// mimeType is a MIME type as RFC 6838 4.2 restricts names, with one parameter at
+// most.
+var mimeType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}(; ?[a-z]{1,20}=[A-Za-z0-9._-]{1,60})?$`)
 
 // maxForms bounds the forms of one result.
 const maxForms = 64
@@ -148,13 +149,18 @@ func result(m *agentpb.Result) (*box.CellResult, error) {
 }
 
 func isJSON(mime string) bool {
-	return mime == "application/json" || strings.HasSuffix(mime, "+json")
+	base, _, _ := strings.Cut(mime, ";")
+	return base == "application/json" || strings.HasSuffix(base, "+json")
 }
 
 // isBinary reports whether a form's value is in base64.
 func isBinary(mime string) bool {
-	kind, rest, _ := strings.Cut(mime, "/")
-	return (kind == "image" || kind == "audio" || kind == "video") && !strings.HasSuffix(rest, "+xml") || mime == "application/pdf"
+	base, _, _ := strings.Cut(mime, ";")
+	switch kind, rest, _ := strings.Cut(base, "/"); kind {
+	case "image", "audio", "video", "font":
+		return !strings.HasSuffix(rest, "+xml")
+	}
+	return base == "application/pdf" || base == "application/octet-stream"
 }
 
 func cellEnd(m *agentpb.CellEnd) (*box.CellEnd, error) {

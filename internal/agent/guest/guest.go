@@ -73,11 +73,11 @@ func New(dial func(context.Context) (net.Conn, error), o Options) *Guest {
 	}
 	g := &Guest{o: o, slots: make(chan struct{}, o.Calls)}
 	g.link = newLink(dial, o)
-	options := clientOptions()
+	options := clientOptions(maxMessage)
 	g.processes = agentpbconnect.NewProcessesClient(g.link, baseURL, options...)
 	g.files = agentpbconnect.NewFilesClient(g.link, baseURL, options...)
 	g.machine = agentpbconnect.NewMachineClient(g.link, baseURL, options...)
-	g.contexts = agentpbconnect.NewContextsClient(g.link, baseURL, options...)
+	g.contexts = agentpbconnect.NewContextsClient(g.link, baseURL, clientOptions(maxResult)...)
 	return g
 }
 
@@ -87,12 +87,16 @@ func (g *Guest) Close() { g.link.close() }
 // baseURL names nobody: a stream has one agent at its other end.
 const baseURL = "http://agent"
 
-// maxMessage bounds one message: a mebibyte of data, and what is around it.
-const maxMessage = 1<<20 + 64<<10
+// What one message may have, in bytes: a mebibyte of data and what is around it.
+// A result of a cell comes whole, and may be a large picture.
+const (
+	maxMessage = 1<<20 + 64<<10
+	maxResult  = 4<<20 + 64<<10
+)
 
-func clientOptions() []connect.ClientOption {
+func clientOptions(most int) []connect.ClientOption {
 	return []connect.ClientOption{
-		connect.WithReadMaxBytes(maxMessage),
+		connect.WithReadMaxBytes(most),
 		connect.WithCodec(codec{}),
 		// Nothing is compressed: a small message stays small.
 		connect.WithAcceptCompression("gzip", nil, nil),

@@ -169,7 +169,7 @@ func (l *link) connect(ctx context.Context) (*conn, error) {
 		}
 		return nil, err
 	}
-	hello := agentpbconnect.NewMachineClient(doer(c.do), baseURL, clientOptions()...)
+	hello := agentpbconnect.NewMachineClient(doer(c.do), baseURL, clientOptions(maxMessage)...)
 	res, err := hello.Hello(ctx, connect.NewRequest(&agentpb.HelloRequest{}))
 	if err == nil {
 		err = checkHello(res.Msg)

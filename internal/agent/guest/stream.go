@@ -69,13 +69,16 @@ func (s *listener[Res]) failed(err error) error {
 	return failed(s.ctx, s.op, err)
 }
 
-// close ends the stream, at once.
+// close ends the stream, at once. If the connection takes what we say, the agent
+// is told before close returns: whoever follows again comes after that.
 func (s *listener[Res]) close() {
-	s.cancel(nil)
 	s.clock.Stop()
 	if s.stream != nil {
+		slow := time.AfterFunc(time.Second, func() { s.cancel(nil) })
 		s.stream.Close()
+		slow.Stop()
 	}
+	s.cancel(nil)
 	s.leave()
 }
 

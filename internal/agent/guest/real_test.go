@@ -1,0 +1,551 @@
+package guest_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/guest"
+	"github.com/sunaba-dev/sunaba/internal/tier/fake"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// real is a guest with the real agent, and the agent's working folder, which is
+// on this host.
+func real(t *testing.T) (*guest.Guest, string) {
+	t.Helper()
+	tier := fake.New(fake.Config{Agent: harness.Daemon(t), State: t.TempDir()})
+	b, err := tier.Create(t.Context(), box.Spec{ID: box.NewID(), Lasting: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guest.New(b.(box.Lasting).Agent, guest.Options{})
+	t.Cleanup(func() {
+		g.Close()
+		if err := b.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return g, tier.Dir(b.ID())
+}
+
+func sh(script string) box.ProcessSpec {
+	return box.ProcessSpec{Command: box.Command{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}}
+}
+
+func started(t *testing.T, g *guest.Guest, p box.ProcessSpec) box.ProcessRef {
+	t.Helper()
+	made, err := g.Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return box.ProcessRef{PID: made.PID}
+}
+
+// story follows a process to its end.
+func story(t *testing.T, g *guest.Guest, p box.ProcessRef) (stdout, stderr []byte, end *box.End) {
+	t.Helper()
+	err := g.Follow(t.Context(), p, box.Positions{Stdout: -1, Stderr: -1}, func(e box.ProcessEvent) error {
+		switch e.Kind {
+		case box.EventStdout:
+			stdout = append(stdout, e.Data...)
+		case box.EventStderr:
+			stderr = append(stderr, e.Data...)
+		case box.EventEnd:
+			end = e.End
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdout, stderr, end
+}
+
+func TestAProgramIsFollowedToItsEnd(t *testing.T) {
+	g, dir := real(t)
+	out, errs, end := story(t, g, started(t, g, sh("pwd; echo oops >&2; exit 3")))
+	if string(out) != dir+"\n" || string(errs) != "oops\n" || end == nil || end.Cause != box.Exited || end.ExitCode != 3 || end.Stdout != int64(len(out)) || end.Stderr != 5 {
+		t.Errorf("it told %q, %q and %+v", out, errs, end)
+	}
+	if _, _, end := story(t, g, started(t, g, sh("kill -9 $$"))); end.Cause != box.Signaled || end.Signal != 9 {
+		t.Errorf("it ended as %+v", end)
+	}
+	p := sh("exec sleep 1000")
+	p.Timeout = time.Millisecond
+	if _, _, end := story(t, g, started(t, g, p)); end.Cause != box.Deadline {
+		t.Errorf("it ended as %+v", end)
+	}
+	p = sh("exec cat /dev/zero")
+	p.Output = 100_000
+	if _, _, end := story(t, g, started(t, g, p)); end.Cause != box.OutputLimit {
+		t.Errorf("it ended as %+v", end)
+	}
+}
+
+func TestInputSignalsTagsAndForgetting(t *testing.T) {
+	g, _ := real(t)
+	p := sh("cat; exec sleep 1000")
+	p.Stdin, p.Tag = true, "cat"
+	started(t, g, p)
+	ref := box.ProcessRef{Tag: "cat"}
+	next, err := g.Input(t.Context(), ref, box.Input{Data: []byte("hello ")})
+	if err != nil || next != 6 {
+		t.Fatalf("input went to %d (%v)", next, err)
+	}
+	// Some of it twice, and the end.
+	if next, err = g.Input(t.Context(), ref, box.Input{At: 3, Data: []byte("lo you"), End: true}); err != nil || next != 9 {
+		t.Fatalf("input went to %d (%v)", next, err)
+	}
+	var got strings.Builder
+	have := errors.New("have it")
+	err = g.Follow(t.Context(), ref, box.Positions{}, func(e box.ProcessEvent) error {
+		got.Write(e.Data)
+		if got.Len() >= 9 {
+			return have
+		}
+		return nil
+	})
+	if err != have || got.String() != "hello you" {
+		t.Errorf("it printed %q (%v)", got.String(), err)
+	}
+	if err := g.Forget(t.Context(), ref); box.KindOf(err) != box.Invalid && box.KindOf(err) != box.Conflict {
+		t.Errorf("a live process is forgotten: %v", err)
+	}
+	if err := g.Signal(t.Context(), ref, 15, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, end := story(t, g, ref); end.Cause != box.Signaled || end.Signal != 15 {
+		t.Errorf("it ended as %+v", end)
+	}
+	if err := g.Forget(t.Context(), ref); err != nil {
+		t.Error(err)
+	}
+	if err := g.Signal(t.Context(), ref, 15, true); box.KindOf(err) != box.NotFound {
+		t.Errorf("a forgotten process: %v", err)
+	}
+}
+
+func TestATerminalHasItsSize(t *testing.T) {
+	g, _ := real(t)
+	p := sh("stty size; read x; stty size")
+	p.TTY = &box.WindowSize{Rows: 11, Cols: 22}
+	p.Stdin = true
+	ref := started(t, g, p)
+	var got strings.Builder
+	resized := false
+	err := g.Follow(t.Context(), ref, box.Positions{}, func(e box.ProcessEvent) error {
+		got.Write(e.Data)
+		if resized || !strings.Contains(got.String(), "\n") {
+			return nil
+		}
+		resized = true
+		if err := g.Resize(t.Context(), ref, box.WindowSize{Rows: 33, Cols: 44}); err != nil {
+			return err
+		}
+		_, err := g.Input(t.Context(), ref, box.Input{Data: []byte("\n")})
+		return err
+	})
+	if err != nil || !strings.HasPrefix(got.String(), "11 22\r\n") || !strings.HasSuffix(got.String(), "33 44\r\n") {
+		t.Errorf("it printed %q (%v)", got.String(), err)
+	}
+}
+
+func TestAStoryThatIsCutAndResumedHasEveryByteOnce(t *testing.T) {
+	g, _ := real(t)
+	ref := started(t, g, sh("i=0; while [ $i -lt 200000 ]; do echo line $i; i=$((i+1)); done"))
+	var want, got bytes.Buffer
+	for i := range 200000 {
+		want.WriteString("line ")
+		want.WriteString(itoa(i))
+		want.WriteByte('\n')
+	}
+	cut := errors.New("cut")
+	over := false
+	for cuts := 0; !over; cuts++ {
+		from, n := int64(got.Len()), 0
+		err := g.Follow(t.Context(), ref, box.Positions{Stdout: from}, func(e box.ProcessEvent) error {
+			if e.Kind == box.EventEnd {
+				over = true
+				return nil
+			}
+			if e.At != int64(got.Len()) {
+				t.Fatalf("a gap from %d to %d", got.Len(), e.At)
+			}
+			got.Write(e.Data)
+			if n++; n == 2 && cuts < 30 {
+				return cut
+			}
+			return nil
+		})
+		if err != nil && err != cut {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got.Bytes(), want.Bytes()) {
+		t.Errorf("%d bytes came, %d were written, or they differ", got.Len(), want.Len())
+	}
+}
+
+func itoa(n int) string {
+	var b [20]byte
+	i := len(b)
+	for {
+		i--
+		b[i] = byte('0' + n%10)
+		if n /= 10; n == 0 {
+			return string(b[i:])
+		}
+	}
+}
+
+func TestManyLargeOutputsArriveWhole(t *testing.T) {
+	g, _ := real(t)
+	const each = 8 << 20
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			p, err := g.Start(t.Context(), sh("exec head -c 8388608 /dev/zero"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n := int64(0)
+			err = g.Follow(t.Context(), box.ProcessRef{PID: p.PID}, box.Positions{}, func(e box.ProcessEvent) error {
+				if e.Kind == box.EventStdout && e.At != n {
+					return errors.New("find a gap")
+				}
+				n += int64(len(e.Data))
+				return nil
+			})
+			if err != nil || n != each {
+				t.Errorf("%d bytes came (%v)", n, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestFilesGoInAndOutAsTheyAre(t *testing.T) {
+	g, dir := real(t)
+	ctx := t.Context()
+	content := make([]byte, 3<<20)
+	for i := range content {
+		content[i] = byte(i * i >> 7)
+	}
+	name := dir + "/a folder\n\xff/new\tfile"
+	e, err := g.Write(ctx, name, box.WriteOptions{Parents: true, Mode: 0o640}, bytes.NewReader(content))
+	if err != nil || e.Path != name || e.Size != int64(len(content)) || e.Mode != 0o640 || e.Kind != box.KindFile {
+		t.Fatalf("Write gave %+v (%v)", e, err)
+	}
+	e, r, err := g.Read(ctx, name, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if err != nil || sha256.Sum256(got) != sha256.Sum256(content) {
+		t.Errorf("it reads as %d bytes (%v)", len(got), err)
+	}
+	r.Close()
+	if _, r, err = g.Read(ctx, name, 1000, 70_000); err != nil {
+		t.Fatal(err)
+	}
+	got, err = io.ReadAll(r)
+	if err != nil || !bytes.Equal(got, content[1000:71_000]) {
+		t.Errorf("a part of it reads as %d bytes (%v)", len(got), err)
+	}
+	r.Close()
+	if _, err := g.Write(ctx, name, box.WriteOptions{Exclusive: true}, strings.NewReader("")); box.KindOf(err) != box.Conflict {
+		t.Errorf("a file is made twice: %v", err)
+	}
+	if _, err := g.Stat(ctx, dir+"/none", true); box.KindOf(err) != box.NotFound {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if made, err := g.MakeDir(ctx, dir+"/x/y", box.MakeDirOptions{Parents: true}); err != nil || !made {
+		t.Errorf("MakeDir gave %v (%v)", made, err)
+	}
+	if made, err := g.MakeDir(ctx, dir+"/x/y", box.MakeDirOptions{}); err != nil || made {
+		t.Errorf("MakeDir gave %v (%v) the second time", made, err)
+	}
+	entries, cut, err := g.List(ctx, dir+"/", 2, 100)
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimPrefix(e.Path, dir))
+	}
+	if want := []string{"/a folder\n\xff", "/a folder\n\xff/new\tfile", "/x", "/x/y"}; err != nil || cut || !slices.Equal(names, want) {
+		t.Errorf("List gave %q, %v (%v)", names, cut, err)
+	}
+	if entries, cut, err := g.List(ctx, dir, 2, 3); err != nil || !cut || len(entries) != 3 {
+		t.Errorf("List of three gave %d, %v (%v)", len(entries), cut, err)
+	}
+	if err := g.Move(ctx, name, dir+"/moved", false); err != nil {
+		t.Error(err)
+	}
+	if err := g.Move(ctx, dir+"/moved", dir+"/x", false); box.KindOf(err) != box.Conflict {
+		t.Errorf("a file was moved over a folder: %v", err)
+	}
+	if err := g.Remove(ctx, dir+"/x", false); box.KindOf(err) != box.Conflict {
+		t.Errorf("a folder that is not empty was removed: %v", err)
+	}
+	if err := g.Remove(ctx, dir+"/x", true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnUploadThatBreaksOffLeavesTheOldFile(t *testing.T) {
+	g, dir := real(t)
+	name := filepath.Join(dir, "f")
+	if _, err := g.Write(t.Context(), name, box.WriteOptions{}, strings.NewReader("old")); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"an error": errors.New("read no more"), "a cut body": io.ErrUnexpectedEOF} {
+		r := io.MultiReader(strings.NewReader(strings.Repeat("new", 100_000)), errReader{err})
+		if _, got := g.Write(t.Context(), name, box.WriteOptions{}, r); !errors.Is(got, err) {
+			t.Errorf("%s came back as %v", what, got)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r = io.MultiReader(strings.NewReader(strings.Repeat("new", 100_000)), cancelReader{cancel})
+		if _, got := g.Write(ctx, name, box.WriteOptions{}, r); !errors.Is(got, context.Canceled) {
+			t.Errorf("a caller that went away got %v", got)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there are %v", entries)
+		}
+	}
+	if b, err := os.ReadFile(name); string(b) != "old" {
+		t.Errorf("it is %.20q… (%v)", b, err)
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+type cancelReader struct{ cancel func() }
+
+func (r cancelReader) Read(p []byte) (int, error) {
+	r.cancel()
+	return copy(p, "new"), nil
+}
+
+func TestAWatchTellsOfChanges(t *testing.T) {
+	g, dir := real(t)
+	done := errors.New("have seen it")
+	var seen []box.Change
+	err := g.Watch(t.Context(), dir, true, func(c box.Change) error {
+		if c.What == "" {
+			_, err := g.Write(t.Context(), dir+"/a/b", box.WriteOptions{Parents: true}, strings.NewReader("x"))
+			return err
+		}
+		seen = append(seen, c)
+		if c.Path == "a/b" {
+			return done
+		}
+		return nil
+	})
+	if err != done || len(seen) < 2 || seen[0] != (box.Change{Path: "a", What: box.ChangeCreate}) {
+		t.Errorf("it told %v (%v)", seen, err)
+	}
+}
+
+func TestArchivesGoInAndOut(t *testing.T) {
+	g, dir := real(t)
+	var in bytes.Buffer
+	tw := tar.NewWriter(&in)
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755},
+		{Typeflag: tar.TypeReg, Name: "d/f\n", Mode: 0o644, Size: 5},
+		{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc/passwd"},
+	} {
+		if err := tw.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			_, _ = tw.Write([]byte("hello"))
+		}
+	}
+	tw.Close()
+	if files, n, err := g.Unpack(t.Context(), dir+"/to", "", &in); err != nil || files == 0 || n != 5 {
+		t.Fatalf("Unpack gave %d files of %d bytes (%v)", files, n, err)
+	}
+	var out bytes.Buffer
+	if err := g.Pack(t.Context(), dir+"/to", 1<<20, &out); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for tr := tar.NewReader(&out); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name+h.Linkname)
+	}
+	slices.Sort(names)
+	if want := []string{"d/", "d/f\n", "l/etc/passwd"}; !slices.Equal(names, want) {
+		t.Errorf("Pack gave %q, want %q", names, want)
+	}
+	if err := g.Pack(t.Context(), dir+"/to", 1000, io.Discard); box.KindOf(err) != box.Exhausted {
+		t.Errorf("a small bound gives %v", err)
+	}
+}
+
+func TestAPortOfTheBoxIsDialled(t *testing.T) {
+	g, _ := real(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	c, err := g.Dial(t.Context(), port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sent := bytes.Repeat([]byte("0123456789"), 300_000)
+	go func() {
+		_, _ = c.Write(sent)
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d bytes came back of %d (%v)", len(got), len(sent), err)
+	}
+	l.Close()
+	if _, err := g.Dial(t.Context(), port); box.KindOf(err) != box.Invalid && box.KindOf(err) != box.Unavailable {
+		t.Errorf("a port that nobody listens at: %v", err)
+	}
+}
+
+func TestADialledPortKeepsDeadlines(t *testing.T) {
+	g, _ := real(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := g.Dial(t.Context(), uint16(l.Addr().(*net.TCPAddr).Port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read says %v", err)
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+	for err = nil; err == nil; {
+		_, err = c.Write(make([]byte, 1<<20)) // nobody reads
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write says %v", err)
+	}
+	blocked := make(chan error)
+	_ = c.SetReadDeadline(time.Time{})
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		blocked <- err
+	}()
+	c.Close()
+	if err := <-blocked; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Read of a closed connection says %v", err)
+	}
+}
+
+func TestTheBoxMeasuresItself(t *testing.T) {
+	g, _ := real(t)
+	m, err := g.Metrics(t.Context())
+	if err != nil || m.MemoryTotal <= 0 || m.DiskTotal <= 0 || m.MemoryUsed > m.MemoryTotal {
+		t.Errorf("Metrics gave %+v (%v)", m, err)
+	}
+}
+
+func TestAContextKeepsItsVariables(t *testing.T) {
+	g, _ := real(t)
+	c, err := g.OpenContext(t.Context(), box.ContextSpec{Language: "bash", Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/bin/bash"); err != nil {
+		t.Fatalf("this test needs bash: %v", err)
+	}
+	text := ""
+	for i, code := range []string{"x=41", "echo $((x+1)); echo oops >&2"} {
+		var end *box.CellEnd
+		err := g.RunCell(t.Context(), c.ID, box.Cell{ID: itoa(i), Code: code}, func(e box.CellEvent) error {
+			text += e.Text
+			if e.End != nil {
+				end = e.End
+			}
+			return nil
+		})
+		if err != nil || end == nil || end.Outcome != box.CellOK {
+			t.Fatalf("%s gave %+v (%v)", code, end, err)
+		}
+	}
+	if !strings.Contains(text, "42\n") || !strings.Contains(text, "oops\n") {
+		t.Errorf("it printed %q", text)
+	}
+	all, err := g.Contexts(t.Context())
+	if err != nil || len(all) != 1 || all[0].ID != c.ID || all[0].State != box.ContextIdle || all[0].Count != 2 {
+		t.Errorf("Contexts gave %+v (%v)", all, err)
+	}
+	if _, err := g.RestartContext(t.Context(), c.ID); err != nil {
+		t.Error(err)
+	}
+	if err := g.CloseContext(t.Context(), c.ID); err != nil {
+		t.Error(err)
+	}
+	if err := g.Interrupt(t.Context(), c.ID); box.KindOf(err) != box.NotFound {
+		t.Errorf("a closed context: %v", err)
+	}
+}
+
+func TestProcessesWithLongCommandLinesAreListed(t *testing.T) {
+	g, _ := real(t)
+	long := strings.Repeat("x", 100_000)
+	for range 20 {
+		story(t, g, started(t, g, box.ProcessSpec{Command: box.Command{Argv: []string{"/bin/true", long}}}))
+	}
+	all, err := g.Processes(t.Context())
+	if err != nil || len(all) != 20 {
+		t.Errorf("%d processes are listed (%v)", len(all), err)
+	}
+}
