@@ -132,10 +132,13 @@ func (u *used) Follow(ctx context.Context, p box.ProcessRef, from box.Positions,
 	}))
 }
 
-// judge finds out whether a program that was killed was killed for want of
-// memory. Each such kill explains one end.
+// judge finds out whether a program that was killed, or says as a shell does that
+// a child of its was, was killed for want of memory: the host's kernel counts
+// that. Each such kill explains one end.
 func (l *live) judge(ctx context.Context, end *box.End) {
-	if end.Cause != box.Signaled || end.Signal != int(syscall.SIGKILL) {
+	const kill = int(syscall.SIGKILL)
+	killed := end.Cause == box.Signaled && end.Signal == kill || end.Cause == box.Exited && end.ExitCode == 128+kill
+	if !killed {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

@@ -577,6 +577,13 @@ func TestAProgramKilledForWantOfMemoryIsTold(t *testing.T) {
 	if e := follow(); e.Cause != box.Signaled {
 		t.Errorf("one kill explains two ends: %+v", e)
 	}
+	h.acc.MemoryKills = 2
+	for code, want := range map[int]box.Cause{1: box.Exited, 137: box.OutOfMemory} {
+		h.end = &box.End{Cause: box.Exited, ExitCode: code}
+		if e := follow(); e.Cause != want {
+			t.Errorf("%+v, want %s", e, want)
+		}
+	}
 }
 
 func TestMountsOfTheHostNeedTheOperatorsWord(t *testing.T) {
