@@ -37,11 +37,13 @@ type scan struct {
 // here and that it descends from.
 func (s *scan) relieve(t *table) {
 	victim, most := 0, uint64(0)
+	mine, _ := s.memory(s.self)
 	s.each(func(pid int) {
 		if pid == s.self || pid == 1 { // the first process holds the walls
 			return
 		}
-		if pages := s.resident(pid); pages > most && s.ours(pid, t) {
+		// A child that has not become its program yet has our memory: vfork(2).
+		if size, pages := s.memory(pid); size != mine && pages > most && s.ours(pid, t) {
 			victim, most = pid, pages
 		}
 	})
@@ -129,9 +131,17 @@ func (s *scan) read(pid int, name string) []byte {
 	return s.line[:max(n, 0)]
 }
 
-// resident is the second number of /proc/PID/statm, in pages.
+// resident is how much of a process's memory is there, in pages.
 func (s *scan) resident(pid int) uint64 {
-	return fieldAt(s.read(pid, "statm"), 1)
+	_, n := s.memory(pid)
+	return n
+}
+
+// memory is how much address space a process has and how much of it is resident,
+// in pages: /proc/PID/statm.
+func (s *scan) memory(pid int) (size, resident uint64) {
+	line := s.read(pid, "statm")
+	return fieldAt(line, 0), fieldAt(line, 1)
 }
 
 // lineage is a process, those above it as far as they are known, and last the
