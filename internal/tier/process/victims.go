@@ -69,6 +69,12 @@ func (v *victims) mark(pid int, id string) error {
 	if err != nil || v.spare[inner] {
 		return err
 	}
+	// A child of the agent's that has not become its program yet has the agent's
+	// memory: who ends it, ends the agent (vfork(2), __oom_kill_process in Linux
+	// mm/oom_kill.c).
+	if exe, err := dir.Readlink("exe"); err == nil && strings.HasPrefix(exe, "/memfd:sunaba") {
+		return errors.New("not a program yet")
+	}
 	f, err := dir.OpenFile("oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func TestAMemoryBombEndsItselfAlone(t *testing.T) {
 func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
 		s := spec()
-		s.Limits.Processes = 300
+		s.Limits.Processes, s.Limits.Memory = 600, 128<<20
 		b := p.create(t, s)
 		if strings.Contains(strings.Join(b.Weak(), " "), "memory:") {
 			p.destroy(t, b)
@@ -95,7 +95,7 @@ func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
 		}
 		g := use(t, b)
 		const each = `sleep 0.$((100 + i * 7)); x=$(head -c 3500000 /dev/zero | tr "\\0" x); sleep 60`
-		start(t, g, "bash", "-c", "for i in $(seq 100); do ("+each+") & done; sleep 60")
+		start(t, g, "bash", "-c", "for i in $(seq 120); do ("+each+") & done; sleep 60")
 		if a := counted(t, b, 0); a.MemoryKills == 0 {
 			t.Errorf("account %+v", a)
 		}
