@@ -110,7 +110,8 @@ func (c *Client) listen(ctx context.Context, again bool, ask func(last string) c
 				return told
 			})
 			res.Body.Close()
-			if told == nil {
+			var be *box.Error
+			if told == nil && !errors.As(err, &be) { // of the connection
 				err = box.Errorf(box.Unavailable, "follow", "cannot follow: the connection to the daemon broke off")
 			}
 		}
