@@ -141,7 +141,7 @@ func (r *run) interrupt(why pb.CellEnd_Outcome) {
 	}
 	r.why = why
 	if r.l.lang.soft {
-		r.l.say(r.l.lang.line(command{Op: "interrupt"}))
+		r.l.say(r.l.lang.line(command{Op: "interrupt", N: r.n}))
 	} else {
 		r.l.proc.Signal(syscall.SIGINT, r.l.lang.group)
 	}

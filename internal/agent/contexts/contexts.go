@@ -115,6 +115,8 @@ func (s *Service) reserve() error {
 func cannotOpen(lang *language, err error) error {
 	code := connect.CodeFailedPrecondition
 	switch {
+	case errors.Is(err, ErrDir):
+		code = connect.CodeInvalidArgument
 	case errors.Is(err, fs.ErrNotExist):
 		code = connect.CodeUnimplemented
 	case errors.Is(err, fs.ErrPermission):

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ const path = "/usr/bin:/bin"
 // service serves contexts as the agent does: HTTP/2 without TLS.
 type service struct {
 	t      *testing.T
+	s      *contexts.Service
 	client agentpbconnect.ContextsClient
 	dir    string
 }
@@ -50,7 +52,7 @@ func serve(t *testing.T) *service {
 		web.CloseClientConnections()
 		web.Close()
 	})
-	return &service{t: t, client: agentpbconnect.NewContextsClient(&http.Client{Transport: transport}, web.URL), dir: dir}
+	return &service{t: t, s: s, client: agentpbconnect.NewContextsClient(&http.Client{Transport: transport}, web.URL), dir: dir}
 }
 
 // notebook is an open context and the number of cells that it was given.
@@ -252,11 +254,13 @@ func (n *notebook) step(s step) {
 			s.request(r)
 		}
 	}
+	var meanwhile sync.WaitGroup
 	if s.during != nil {
-		go s.during(n)
+		meanwhile.Go(func() { s.during(n) })
 	}
 	before := time.Now()
 	got := n.run(s.code, change)
+	meanwhile.Wait()
 	n.count++
 	if !matches(got.stdout, s.stdout) {
 		t.Errorf("stdout is %.500q, want %q", got.stdout, s.stdout)
@@ -365,4 +369,12 @@ func until(limit time.Duration, is func() bool) bool {
 		time.Sleep(5 * time.Millisecond)
 	}
 	return true
+}
+
+// queued waits until some cells wait.
+func (n *notebook) queued(cells int) {
+	n.t.Helper()
+	if !until(10*time.Second, func() bool { return n.s.Queued(n.id) == cells }) {
+		n.t.Fatalf("%d cells wait, want %d", n.s.Queued(n.id), cells)
+	}
 }

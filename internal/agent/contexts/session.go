@@ -149,7 +149,7 @@ func (s *session) unasked(l *life, m message, w *watch) {
 	case m.Op == "ready" || m.N > s.count:
 		l.violated(fmt.Errorf("it tells of %s %d after cell %d", m.Op, m.N, s.count))
 	default:
-		s.between.dropped += m.size()
+		s.between.dropped = min(s.between.dropped+m.size(), 1<<60)
 	}
 }
 

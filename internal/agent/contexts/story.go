@@ -66,7 +66,7 @@ func (s *story) write(stream int, b []byte) {
 		return
 	}
 	if room := s.limit - s.text; int64(len(b)) > room {
-		s.dropped += int64(len(b)) - room
+		s.lose(int64(len(b)) - room)
 		b = b[:room]
 	}
 	s.text += int64(len(b))
@@ -130,12 +130,12 @@ func (s *story) result(m message) {
 	if s.over {
 		return
 	}
-	s.dropped += m.Dropped
+	s.lose(m.Dropped)
 	forms, cost := map[string]string{}, int64(0)
 	for name, data := range m.Forms {
 		n := int64(len(name) + len(data))
 		if s.results >= maxResults || s.forms+n > maxFormBytes {
-			s.dropped += int64(len(data))
+			s.lose(int64(len(data)))
 			continue
 		}
 		s.forms += n
@@ -160,7 +160,7 @@ func (s *story) fail(name, value, traceback string) {
 	}
 	n := int64(len(name) + len(value) + len(traceback))
 	if s.results >= maxResults || s.forms+n > maxFormBytes {
-		s.dropped += n
+		s.lose(n)
 		return
 	}
 	s.results++
@@ -174,7 +174,7 @@ func (s *story) fail(name, value, traceback string) {
 func (s *story) drop(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped += n
+	s.lose(n)
 }
 
 // end is the last event. It fills in the count of what was dropped.
@@ -212,3 +212,6 @@ func (s *story) ended() bool {
 	defer s.mu.Unlock()
 	return s.over
 }
+
+// lose counts bytes. A driver says how many it left out, and may lie.
+func (s *story) lose(n int64) { s.dropped = min(s.dropped+n, 1<<60) }

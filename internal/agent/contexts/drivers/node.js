@@ -14,7 +14,7 @@
   session.connect();
   let acorn = null;
   try { acorn = require('internal/deps/acorn/acorn/dist/acorn'); } catch {}
-  let n = 0, finish = null;
+  let n = 0, ended = 0, finish = null;
 
   const tell = (message) => {
     let line = Buffer.from(JSON.stringify(message) + '\n');
@@ -138,7 +138,12 @@
       failed(e);
       status = 'error';
     }
+    end(status);
+  };
+  const end = (status) => {
     finish = null;
+    if (ended === n) return;
+    ended = n;
     if (status === 'interrupted') tell({ op: 'error', n, name: 'Interrupted', value: 'the cell was interrupted', traceback: '' });
     tell({ op: 'end', n, status });
   };
@@ -156,11 +161,14 @@
     const inspector = require('inspector'), { parentPort, workerData } = require('worker_threads');
     const seen = new Int32Array(workerData);
     let rest = [];
-    const interrupt = () => {
+    let tried = -1;
+    const interrupt = (message) => {
       const at = Atomics.load(seen, 0);
-      parentPort.postMessage({ op: 'interrupt' });
+      parentPort.postMessage(message);
+      if (tried === at) return; // is under way: a second one would meet the driver
       // A main thread that is in its event loop has taken the message by now.
       if (Atomics.wait(seen, 0, at, 200) !== 'timed-out') return;
+      tried = at;
       // Not connected for longer: a process that exits waits for who is.
       const session = new inspector.Session();
       session.connectToMainThread();
@@ -173,7 +181,7 @@
       for (let at; (at = data.indexOf(10)) >= 0; data = data.subarray(at + 1)) {
         const message = JSON.parse(Buffer.concat([...rest, data.subarray(0, at)]).toString());
         rest = [];
-        if (message.op === 'interrupt') interrupt();
+        if (message.op === 'interrupt') interrupt(message);
         else parentPort.postMessage(message);
       }
       if (data.length) rest.push(data);
@@ -186,7 +194,10 @@
     else {
       Atomics.add(seen, 0, 1);
       Atomics.notify(seen, 0);
+      if (message.n !== n || ended === n) return;
       if (finish) finish(() => 'interrupted');
+      // What would have told of the end may have been ended itself.
+      setTimeout(() => { if (message.n === n) end('interrupted'); }, 100);
     }
   });
   tell({ op: 'ready', kernel: 'node ' + process.version.slice(1) });
