@@ -203,7 +203,7 @@ while 1: a.append(bytearray(1<<20))'`, map[string]any{"timeout_sec": 60})
 func TestATerminalIsOne(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
-		p := c.start(b, "stty size; trap 'echo got INT' INT; trap 'stty size' WINCH; while :; do sleep 0.1; done", map[string]any{"tty": map[string]any{"rows": 30, "cols": 100}, "timeout_sec": 0})
+		p := c.start(b, "trap 'echo got INT' INT; trap 'stty size' WINCH; stty size; while :; do sleep 0.1; done", map[string]any{"tty": map[string]any{"rows": 30, "cols": 100}, "timeout_sec": 0})
 		path := fmt.Sprint(b, "/processes/", p.PID)
 		var all strings.Builder
 		stage := 0
