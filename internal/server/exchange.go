@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -19,6 +21,7 @@ type Exchange struct {
 	Caller box.Caller // empty where no key is wanted
 
 	w     *answer
+	body  *body    // nil if there is none
 	conn  net.Conn // nil if it is not known
 	mu    sync.Mutex
 	cause error
@@ -59,12 +62,55 @@ func (x *Exchange) Narrow() {
 	}
 }
 
-// TakeTime lifts the deadline for reading the request's body, which is read: if
-// it stayed, net/http would take its end for that of the client.
-func (x *Exchange) TakeTime() {
-	if x.w != nil {
-		http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // not every connection has one
+// Times of a request's body.
+const (
+	// bodyTime is how long one may take whose handler has not said otherwise.
+	bodyTime = 30 * time.Second
+	// drainTime is how long net/http may wait for the rest of a body that nobody
+	// wants, before it answers.
+	drainTime = time.Second
+)
+
+// receive bounds the time for the request's body, if there is one.
+func (x *Exchange) receive(r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
 	}
+	x.body = &body{ReadCloser: r.Body}
+	r.Body = x.body
+	x.deadline(time.Now().Add(bodyTime))
+}
+
+// TakeTime is called when a handler has read the body and may take long from
+// there on. It lifts the deadline for reading: if that stayed, net/http would
+// take its end for that of the client. A body that was not read to its end gets
+// a short one.
+func (x *Exchange) TakeTime() {
+	if x.body == nil || x.body.over.Load() {
+		x.deadline(time.Time{})
+		return
+	}
+	x.deadline(time.Now().Add(drainTime))
+}
+
+func (x *Exchange) deadline(t time.Time) {
+	if x.w != nil {
+		http.NewResponseController(x.w).SetReadDeadline(t) // not every connection has one
+	}
+}
+
+// body notes whether it was read to its end.
+type body struct {
+	io.ReadCloser
+	over atomic.Bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.over.Store(true)
+	}
+	return n, err
 }
 
 func (x *Exchange) fault(err error) {

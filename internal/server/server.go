@@ -108,6 +108,7 @@ type front struct {
 func (s *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := newExchange(w, r)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	x.receive(r)
 	x.w.Header().Set("X-Request-Id", x.ID)
 	x.w.Header().Set("X-Content-Type-Options", "nosniff")
 	x.w.Header().Set("Cache-Control", "no-store")

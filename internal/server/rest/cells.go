@@ -119,7 +119,7 @@ type CellReport struct {
 	StdoutClean string      `json:"stdout_clean" doc:"With control, escape, bidi and invisible characters shown as text."`
 	Stderr      string      `json:"stderr"`
 	StderrClean string      `json:"stderr_clean"`
-	Error       *CellError  `json:"error" doc:"Null unless the code raised something."`
+	Error       *CellError  `json:"error,omitempty" doc:"Not there unless the code raised something."`
 }
 
 func cellEnd(e box.CellEnd, limit float64) CellEnd {

@@ -92,7 +92,7 @@ type Process struct {
 	User    box.User    `json:"user"`
 	TTY     bool        `json:"tty"`
 	Started time.Time   `json:"started_at"`
-	End     *ProcessEnd `json:"end" doc:"Null while it lives."`
+	End     *ProcessEnd `json:"end,omitempty" doc:"Not there while it lives."`
 }
 
 // ProcessEnd is what became of a program.

@@ -111,8 +111,9 @@ func quiet[I any](f func(context.Context, *I) error) adder {
 	}
 }
 
-// streamed is a handler that writes its answer itself. An error that it returns
-// is answered with, so it may write nothing before.
+// streamed is a handler that writes its answer itself, and reads a body that is
+// not JSON. An error that it returns is answered with, so it may write nothing
+// before.
 func streamed[I any](f func(http.ResponseWriter, *http.Request, *I) error) adder {
 	return func(api huma.API, op huma.Operation) {
 		huma.Register(api, op, func(ctx context.Context, in *I) (*callback, error) {

@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -50,9 +51,8 @@ type Config struct {
 type API struct {
 	Config
 	mux      *http.ServeMux
-	document []byte
-	yaml     []byte
 	routes   []route
+	document func() (asJSON, asYAML []byte) // made when it is asked for
 }
 
 // New returns the interface. It panics when the table of routes is wrong, which
@@ -75,7 +75,7 @@ func New(c Config) *API {
 	}
 	a.bodies(h.OpenAPI())
 	finish(h.OpenAPI())
-	a.document, a.yaml = encode(h.OpenAPI())
+	a.document = sync.OnceValues(func() ([]byte, []byte) { return encode(h.OpenAPI()) })
 	return a
 }
 
@@ -85,13 +85,21 @@ func (a *API) Mounts() []server.Mount {
 	return []server.Mount{
 		{Pattern: "/v1/", Handler: a},
 		{Pattern: signedPath, Handler: a, Public: true},
-		{Pattern: "GET /openapi.json", Handler: static("application/json", a.document), Public: true},
+		{Pattern: "GET /openapi.json", Handler: static("application/json", a.Document), Public: true},
 		{Pattern: "GET /openapi.yaml", Handler: static("application/yaml", a.yaml), Public: true},
 	}
 }
 
 // Document returns the OpenAPI document, as JSON.
-func (a *API) Document() []byte { return a.document }
+func (a *API) Document() []byte {
+	doc, _ := a.document()
+	return doc
+}
+
+func (a *API) yaml() []byte {
+	_, doc := a.document()
+	return doc
+}
 
 // ServeHTTP implements http.Handler. What net/http would say in plain text of a
 // path or method that there is not is said as any other error.
@@ -120,10 +128,10 @@ func (a *API) astray(w http.ResponseWriter, r *http.Request) {
 	server.Bad(http.StatusMethodNotAllowed, server.MethodNotAllowed, "use "+strings.Join(allow, " or "), "cannot use this method here").Write(w)
 }
 
-func static(kind string, body []byte) http.Handler {
+func static(kind string, body func() []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
-		w.Write(body) // a client that went away needs no answer
+		w.Write(body()) // a client that went away needs no answer
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,14 +27,14 @@ type daemon struct {
 	api     *rest.API
 	url     string
 	addr    string
-	log     *bytes.Buffer
+	log     *lines
 	client  *http.Client
 }
 
 func serve(t *testing.T, change ...func(*rest.Config)) *daemon {
 	t.Helper()
-	d := &daemon{t: t, service: servertest.New(), log: &bytes.Buffer{}, client: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 0}}}
-	c := rest.Config{Service: d.service, SignKey: []byte(strings.Repeat("k", 32)), Version: "test", Body: 300 * time.Millisecond}
+	d := &daemon{t: t, service: servertest.New(), log: &lines{}, client: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 0}}}
+	c := rest.Config{Service: d.service, SignKey: []byte(strings.Repeat("k", 32)), Version: "test"}
 	for _, f := range change {
 		f(&c)
 	}
@@ -55,6 +56,24 @@ func serve(t *testing.T, change ...func(*rest.Config)) *daemon {
 		<-done
 	})
 	return d
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (d *daemon) logged() string {
+	d.log.mu.Lock()
+	defer d.log.mu.Unlock()
+	return d.log.b.String()
 }
 
 // ask is one request.

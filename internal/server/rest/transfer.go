@@ -162,13 +162,14 @@ func (a *API) takeFile(w http.ResponseWriter, r *http.Request, g box.Guest, name
 // slowReader reads a body for as long as it comes.
 type slowReader struct {
 	io.ReadCloser
+	x    *server.Exchange
 	ctl  *http.ResponseController
 	wait time.Duration // at most, for the next byte
 	err  error         // other than the end
 }
 
 func (a *API) arriving(w http.ResponseWriter, r *http.Request) *slowReader {
-	return &slowReader{ReadCloser: r.Body, ctl: http.NewResponseController(w), wait: a.Body}
+	return &slowReader{ReadCloser: r.Body, x: server.Of(r.Context()), ctl: http.NewResponseController(w), wait: a.Body}
 }
 
 func (s *slowReader) Read(p []byte) (int, error) {
@@ -180,8 +181,8 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// done lifts the deadline: what follows is the box's time.
-func (s *slowReader) done() { s.ctl.SetReadDeadline(time.Time{}) }
+// done is called when no more is read.
+func (s *slowReader) done() { s.x.TakeTime() }
 
 // patient writes for as long as the client takes bytes.
 func (a *API) patient(w http.ResponseWriter, r *http.Request) io.Writer {
