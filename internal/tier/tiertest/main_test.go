@@ -124,7 +124,6 @@ type place struct {
 	standing
 	state  string
 	groups *cgroup.Manager
-	before []string // loop devices
 }
 
 // eachTier runs fn for every tier, each in a place of its own, of which nothing
