@@ -146,6 +146,8 @@ func (c *portConn) Read(p []byte) (int, error) {
 				return 0, io.EOF
 			}
 			return 0, c.error("read", c.inErr)
+		case <-c.ctx.Done():
+			return 0, c.error("read", net.ErrClosed)
 		case <-c.readBy.wait():
 			return 0, c.error("read", os.ErrDeadlineExceeded)
 		}

@@ -98,7 +98,10 @@ func (c *conn) do(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.wire.allow(callBytes)
-	res.Body = &answer{ReadCloser: res.Body, wire: c.wire}
+	// Nor does it wake who waits for the agent to take more.
+	a := &answer{ReadCloser: res.Body, wire: c.wire}
+	a.stop = context.AfterFunc(r.Context(), func() { a.ReadCloser.Close() })
+	res.Body = a
 	return res, nil
 }
 
@@ -236,10 +239,16 @@ func (b *body) Close() error {
 type answer struct {
 	io.ReadCloser
 	wire *wire
+	stop func() bool
 }
 
 func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	a.wire.allow(n)
 	return n, err
+}
+
+func (a *answer) Close() error {
+	a.stop()
+	return a.ReadCloser.Close()
 }

@@ -454,6 +454,7 @@ func TestAPortOfTheBoxIsDialled(t *testing.T) {
 }
 
 func TestADialledPortKeepsDeadlines(t *testing.T) {
+	noGoroutineLeft(t)
 	g, _ := real(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
