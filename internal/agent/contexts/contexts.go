@@ -80,7 +80,8 @@ func New(c Config) *Service {
 
 // Handler returns the path that it serves, and what serves it.
 func (s *Service) Handler() (string, http.Handler) {
-	return agentpbconnect.NewContextsHandler(handlers{s}, connect.WithReadMaxBytes(MaxCode+64<<10))
+	return agentpbconnect.NewContextsHandler(handlers{s}, connect.WithReadMaxBytes(MaxCode+64<<10),
+		connect.WithCompression("gzip", nil, nil)) // the other end is on this machine
 }
 
 // Close ends all contexts and refuses new ones.
@@ -115,7 +116,7 @@ func (s *Service) reserve() error {
 func cannotOpen(lang *language, err error) error {
 	code := connect.CodeFailedPrecondition
 	switch {
-	case errors.Is(err, ErrDir):
+	case errors.Is(err, errDir):
 		code = connect.CodeInvalidArgument
 	case errors.Is(err, fs.ErrNotExist):
 		code = connect.CodeUnimplemented

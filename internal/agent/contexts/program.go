@@ -17,7 +17,7 @@ type Program struct {
 	// Argv[0] is looked up in PATH of Env if it has no slash.
 	Argv []string
 	Env  []string // the whole environment
-	Dir  string   // absolute
+	Dir  string   // absolute, and a folder
 	User string   // as in agent.proto
 	// Descriptors 0 to 2 of the program; nil reads as empty.
 	Stdin, Stdout, Stderr *os.File
@@ -35,10 +35,6 @@ type Running interface {
 	Wait() (syscall.WaitStatus, error)
 }
 
-// ErrDir is what an error of a [Starter] wraps if Program.Dir is not a folder
-// that the program may have as its own.
-var ErrDir = errors.New("there is no such folder")
-
 // Starter starts a program. The error wraps [fs.ErrNotExist] if there is no
 // such program, [fs.ErrPermission] if the user may not start it.
 type Starter func(Program) (Running, error)
@@ -51,9 +47,6 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 func Exec(p Program) (Running, error) {
 	if p.User != "" && p.User != "user" {
 		return nil, fmt.Errorf("cannot start a program as user %q: this agent switches no users", p.User)
-	}
-	if st, err := os.Stat(p.Dir); err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("cannot start %s in %s: %w", p.Argv[0], p.Dir, ErrDir)
 	}
 	path, err := lookUp(p.Argv[0], p.Env)
 	if err != nil {

@@ -44,7 +44,7 @@ type message struct {
 }
 
 var (
-	formName   = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]*/[a-zA-Z0-9][a-zA-Z0-9!#$&^_.+-]*(; ?[a-z]+=[a-zA-Z0-9._-]+)?$`)
+	formName   = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*(; ?[a-z]{1,20}=[A-Za-z0-9._-]{1,60})?$`)
 	kernelName = regexp.MustCompile(`^[a-z]{1,20} [0-9A-Za-z.+~_-]{1,40}$`)
 )
 

@@ -2,7 +2,9 @@ package contexts
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -21,28 +23,33 @@ type session struct {
 
 	changing sync.Mutex // held while a life is made or ended
 
-	mu       sync.Mutex
-	life     *life
-	served   chan struct{} // closed when the life's goroutine has ended
-	kernel   string
-	state    pb.Context_State
-	detail   string
-	count    uint64
-	started  time.Time
-	starting bool
-	current  *cell
-	queue    []*cell
-	wake     chan struct{}
-	record   record
-	between  between
-	readers  int
-	closed   bool
+	mu      sync.Mutex
+	life    *life
+	served  chan struct{} // closed when the life's goroutine has ended
+	kernel  string
+	state   pb.Context_State
+	detail  string
+	count   uint64
+	started time.Time
+	current *cell
+	queue   []*cell
+	wake    chan struct{}
+	record  record
+	between between
+	readers int
+	closed  bool
 }
+
+// errDir is wrapped by errors about a working folder.
+var errDir = errors.New("cannot start in what is no folder")
 
 // live starts an interpreter and returns when it is ready for cells.
 func (s *session) live(ctx context.Context) error {
+	if st, err := os.Stat(s.program.Dir); err != nil || !st.IsDir() {
+		return fmt.Errorf("%w: %.200q", errDir, s.program.Dir)
+	}
 	s.mu.Lock()
-	s.starting, s.between = true, between{}
+	s.between = between{}
 	s.mu.Unlock()
 	l, err := begin(s.start, s.lang, s.program, s.text)
 	if err != nil {
@@ -64,7 +71,7 @@ func (s *session) live(ctx context.Context) error {
 	l.settle() // what it says of itself is for nobody
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starting, s.between = false, between{}
+	s.between = between{}
 	s.life, s.kernel, s.state, s.detail = l, kernel, pb.Context_STATE_IDLE, ""
 	s.count, s.started, s.served = 0, time.Now(), make(chan struct{})
 	go s.serve(l, s.served)

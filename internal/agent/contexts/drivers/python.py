@@ -7,7 +7,10 @@ def _sunaba_drive():
 
     def away(fd):  # out of reach of children, and of programs that take 3 and 4
         import fcntl
-        new = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
+        try:
+            new = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
+        except OSError:  # there are not so many
+            new = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
         os.close(fd)
         return new
 
