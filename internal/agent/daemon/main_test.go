@@ -78,6 +78,14 @@ func begin(t testing.TB, u harness.User, words ...string) *testAgent {
 
 func beginIn(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), words ...string) *testAgent {
 	t.Helper()
+	r := launch(t, u, dir, change, words...)
+	r.client = r.dial()
+	return r
+}
+
+// launch starts an agent and does not speak to it.
+func launch(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), words ...string) *testAgent {
+	t.Helper()
 	program, err := buildAgent()
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +125,6 @@ func beginIn(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), w
 			t.Logf("the agent said: %s", &errs)
 		}
 	})
-	r.client = r.dial()
 	return r
 }
 

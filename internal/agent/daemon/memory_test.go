@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// eater is a shell command that takes some memory, says so, and waits.
+const eater = `x=$(head -c 60000000 /dev/zero | tr '\0' x); echo full; sleep 60`
+
+func TestLargestProgramEndsWhenMemoryIsOut(t *testing.T) {
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		r := begin(t, u)
+		small := r.sh("echo up; sleep 60")
+		r.waitOutput(t, small, "up\n")
+		largest := r.sh(eater)
+		r.waitOutput(t, largest, "full\n")
+		if err := r.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if got := r.follow(t, largest); got.end.By != pb.End_BY_MEMORY || got.end.Status != uint32(syscall.SIGKILL) {
+			t.Errorf("the largest: %v", got.end)
+		}
+		t.Logf("it took %v, with the %v that something in the background may hold a stream", time.Since(begun), drainTime)
+		// One below the program that was started, in a session of its own.
+		below := r.sh("setsid sh -c '" + `x=$(head -c 60000000 /dev/zero | tr "\\0" x); echo full; sleep 60` + "'; echo it said $?; exit 3")
+		r.waitOutput(t, below, "full\n")
+		if err := r.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.follow(t, below); got.end.By != pb.End_BY_MEMORY || got.end.Status != 3<<8 || string(got.out) != "full\nit said 137\n" {
+			t.Errorf("the one above the largest: %q, %v", got.out, got.end)
+		}
+		r.signal(t, small, syscall.SIGTERM, true)
+		if got := r.follow(t, small); got.end.By != 0 || got.end.Status != uint32(syscall.SIGTERM) {
+			t.Errorf("the small one: %v", got.end)
+		}
+	})
+}
+
+// TestFirstProcessReapsAllAndNoneOfItsOwnTwice: as PID 1 the agent is the parent
+// of every orphan.
+func TestFirstProcessReapsAllAndNoneOfItsOwnTwice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make a namespace of process numbers; run the tests as root")
+	}
+	dir := harness.Dir(t, harness.Root)
+	r := beginIn(t, harness.Root, dir, func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/usr/bin/unshare"
+	})
+	for range 20 {
+		pid := r.sh("for i in 1 2 3 4 5 6 7 8 9; do (sleep 0.0$i & ); done; (true & ); exit 9")
+		if got := r.follow(t, pid); got.end.Status != 9<<8 {
+			t.Errorf("got %v", got.end)
+		}
+	}
+	const count = `ls /proc | grep -c '^[0-9]'; for p in /proc/[0-9]*; do grep -l '^State:.Z' $p/status 2>/dev/null; done; echo $$ >/dev/null; cat /proc/1/comm`
+	var got told
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if got = r.follow(t, r.sh(count)); string(got.out) == fmt.Sprintf("%d\n%s\n", 4, Argv) {
+			return // itself, sh, ls, grep
+		}
+	}
+	t.Errorf("left: %q", got.out)
+}
