@@ -31,6 +31,7 @@ type runFlags struct {
 	tier        string
 	allowWeaker bool
 	strict      bool
+	daemon      bool
 
 	args    []string
 	command bool // args came after "--"
@@ -94,6 +95,7 @@ func (f *runFlags) options(file *string, settings *[]setting) []option {
 		{[]string{"tier"}, "TIER", "how the walls are built; weaker than --trust permits is refused", text(&f.tier)},
 		{[]string{"allow-weaker-tier"}, "", "let --tier go below what --trust asks for", on(&f.allowWeaker)},
 		{[]string{"strict"}, "", "refuse to run if this host cannot enforce everything", on(&f.strict)},
+		{[]string{"daemon"}, "", "let the daemon run it (SUNABA_SERVER, SUNABA_API_KEY)", on(&f.daemon)},
 		{[]string{"state"}, "FOLDER", "for images and running boxes", text(&f.state)},
 	}
 }

@@ -62,6 +62,9 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	if err := engine.Distinct(seeds); err != nil {
 		return nil, err
 	}
+	if f.daemon {
+		return runAtDaemon(ctx, f, prog, seeds)
+	}
 	req := engine.Request{
 		Policy:  f.cfg.Request(),
 		User:    f.cfg.User,

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/internal/config"
+)
+
+// Every flag that stands for a key must arrive at whoever makes the box.
+func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
+	values := map[string]string{
+		"trust": "trusted", "image": "base", "user": "root", "env": "A=1", "cpu": "0.25", "memory": "64m", "timeout": "90s", "idle": "5",
+		"grace": "0", "max-processes": "7", "max-open-files": "77", "disk": "2m", "max-files": "777", "max-output": "12345", "on-limit": "kill",
+		"network": "none", "writable-dir": "/data/x", "no-mount": "/srv/secret", "reuse": "true", "tier": "process", "mount": "/srv:/in",
+	}
+	names := []string{"tier", "mount"}
+	for _, k := range keyFlags() {
+		if k.Flag != "host-prefix" { // the operator's: requests may not have it
+			names = append(names, k.Flag)
+		}
+	}
+	for _, name := range slices.Compact(names) {
+		v, ok := values[name]
+		if !ok {
+			t.Errorf("no value for --%s: add one here, and look whether sandboxOf has it", name)
+			continue
+		}
+		var f sandboxFlags
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		f.define(fs)
+		if err := fs.Parse([]string{"--" + name + "=" + v}); err != nil {
+			t.Errorf("--%s: %v", name, err)
+			continue
+		}
+		direct := &runFlags{cfg: config.Default()}
+		if err := direct.configure("", f.settings); err != nil {
+			t.Errorf("--%s: %v", name, err)
+			continue
+		}
+		sent, err := f.sandbox()
+		if err != nil {
+			t.Errorf("--%s: %v", name, err)
+			continue
+		}
+		if name != "network" && sent == nil {
+			t.Errorf("--%s: nothing is sent", name)
+		}
+		got, err := wishOf(sent)
+		if err != nil {
+			t.Errorf("--%s: %s: %v", name, sent, err)
+			continue
+		}
+		if want := direct.cfg.Request(); !reflect.DeepEqual(got.Policy, want) || got.User != direct.cfg.User || !slices.Equal(got.Env, direct.cfg.Environ()) {
+			t.Errorf("--%s: sent %s, which is\n%+v, want\n%+v", name, sent, got.Policy, want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// TestLastingScripts runs testdata/lasting/*.txtar against a daemon. Beside the
+// commands of the other scripts there are
+//
+//	keep NAME                    the last standard output becomes the variable NAME
+//	json PATH=VALUE ...          as report, of a document that is none
+//
+// and `sunaba box create` makes boxes of the tier under test.
+func TestLastingScripts(t *testing.T) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
+		harness.NothingLeft(t)
+		d := harness.StartServer(t, u)
+		bin := wrappers(t, u)
+		line := fmt.Sprintf(`[ "$1" != run ] || { shift; set -- run %[1]s "$@"; }
+[ "$1 $2" != "box create" ] || { shift 2; set -- box create %[1]s "$@"; }
+exec %[2]s/as %[3]s "$@"`, strings.Join(u.Flags(), " "), bin, harness.Binary(t))
+		if err := os.WriteFile(filepath.Join(bin, "sunaba"), []byte("#!/bin/sh\n"+line+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmds := commands()
+		cmds["keep"] = func(ts *testscript.TestScript, _ bool, args []string) {
+			ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+		}
+		cmds["json"] = func(ts *testscript.TestScript, _ bool, args []string) {
+			dec := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+			dec.UseNumber()
+			var doc any
+			ts.Check(dec.Decode(&doc))
+			for _, a := range args {
+				if err := check(doc, a); err != nil {
+					ts.Fatalf("%s: %v", a, err)
+				}
+			}
+		}
+		root := harness.Dir(t, u)
+		t.Run("scripts", func(t *testing.T) {
+			testscript.Run(t, testscript.Params{
+				Dir: "testdata/lasting", WorkdirRoot: root, RequireUniqueNames: true, Cmds: cmds,
+				Setup: func(env *testscript.Env) error {
+					env.Setenv("PATH", bin+":/usr/local/bin:/usr/bin:/bin")
+					env.Setenv("SUNABA_SERVER", d.URL)
+					env.Setenv("SUNABA_API_KEY", d.Key)
+					env.Setenv("HOME", "/nonexistent")
+					return giveTree(u, env.WorkDir)
+				},
+			})
+		})
+	})
+}
+
+func TestShellIsATerminalOfItsOwn(t *testing.T) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
+		harness.NothingLeft(t)
+		d := harness.StartServer(t, u)
+		in := func(args ...string) *typist {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			t.Cleanup(cancel)
+			cmd := harness.Command(ctx, t, u, args...)
+			cmd.Env = append(cmd.Env, "SUNABA_SERVER="+d.URL, "SUNABA_API_KEY="+d.Key)
+			return sitWith(t, cmd, nil)
+		}
+		cmd := harness.Command(context.Background(), t, u, append([]string{"box", "create"}, u.Flags()...)...)
+		cmd.Env = append(cmd.Env, "SUNABA_SERVER="+d.URL, "SUNABA_API_KEY="+d.Key)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := strings.TrimSpace(string(out))
+		p := in("box", "shell", id)
+		p.sees("$ ")
+		p.types("stty size; tty\r")
+		p.sees("40 100")
+		p.sees("/dev/")
+		p.types("sh -c \"echo re''ady; exec sleep 600\"\r")
+		p.sees("ready\r\n") // before that, the shell may be changing modes
+		p.types("\x03")
+		p.sees("$ ")
+		p.types("printf '\\033]0;title\\a'; exit 9\r")
+		if out := p.leaves(9); strings.Contains(out, "\x1b]0;") {
+			t.Errorf("a title reached the screen: %q", out)
+		}
+		if modes := p.stty(); modes != p.modes {
+			t.Errorf("the terminal is left as %s, it was %s", modes, p.modes)
+		}
+		// What is no terminal's is cleaned for one.
+		p = in("box", "exec", id, "--", "/usr/bin/printf", `\033[31mred \302\2330m\n`)
+		p.sees(`\x1b[31mred \u{9b}0m`)
+		p.leaves(0)
+	})
+}
