@@ -126,11 +126,37 @@ func (b *Box) Detach() {
 type state struct {
 	Tier    box.TierName
 	First   host.Identity
-	Spec    box.Spec // without seeds, which are in the box
+	Spec    wish
 	Image   string
 	Weak    []string
 	Created time.Time
 	Own     json.RawMessage // the tier's
+}
+
+// wish is a box.Spec without its seeds, which are in the box.
+type wish struct {
+	ID        box.ID
+	Tenant    string
+	Principal string
+	Image     box.ImageName
+	Workdir   string
+	Limits    box.Limits
+	Mounts    []box.Mount
+	NoMount   []string
+	Net       box.Net
+	Hostname  string
+	Lasting   bool
+}
+
+func wishOf(s box.Spec) wish {
+	return wish{s.ID, s.Tenant, s.Principal, s.Image, s.Workdir, s.Limits, s.Mounts, s.NoMount, s.Net, s.Hostname, s.Lasting}
+}
+
+func (w wish) spec() box.Spec {
+	return box.Spec{
+		ID: w.ID, Tenant: w.Tenant, Principal: w.Principal, Image: w.Image, Workdir: w.Workdir, Limits: w.Limits,
+		Mounts: w.Mounts, NoMount: w.NoMount, Net: w.Net, Hostname: w.Hostname, Lasting: w.Lasting,
+	}
 }
 
 // Keep completes a box that lasts: what its State says from now on. It says
@@ -140,8 +166,7 @@ func (b *Box) Keep(tier box.TierName, own any) error {
 		return nil
 	}
 	b.Conn.OnLimit(b.noteLimit)
-	st := state{Tier: tier, First: b.first, Spec: b.Spec, Image: b.Image, Weak: b.Weaker, Created: b.created}
-	st.Spec.Seeds = nil
+	st := state{Tier: tier, First: b.first, Spec: wishOf(b.Spec), Image: b.Image, Weak: b.Weaker, Created: b.created}
 	var err error
 	if st.Own, err = json.Marshal(own); err == nil {
 		b.state, err = json.Marshal(st)
@@ -189,7 +214,7 @@ func (s *Site) take(b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adap
 	if err := json.Unmarshal(st.Own, own); err != nil {
 		return fmt.Errorf("cannot read its state: %w", err)
 	}
-	b.Spec, b.site, b.adapt, b.home, b.state = st.Spec, s, adapt, s.homeOf(id), raw
+	b.Spec, b.site, b.adapt, b.home, b.state = st.Spec.spec(), s, adapt, s.homeOf(id), raw
 	b.Dir, b.Image, b.Weaker, b.created, b.first = filepath.Join(b.home, runName), st.Image, st.Weak, st.Created, st.First
 	uid, _ := s.HostUser(id)
 	var err error

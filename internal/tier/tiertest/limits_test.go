@@ -140,9 +140,7 @@ func TestHostFoldersAreUsedAsTheirOwner(t *testing.T) {
 func TestAStuckBoxCanBeDestroyed(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
 		b := p.create(t, spec())
-		if err := syscall.Kill(firstOf(t, b.State()).PID, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		stop(t, firstOf(t, b.State()).PID)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if p.Name() == box.TierGvisor {
@@ -157,4 +155,25 @@ func TestAStuckBoxCanBeDestroyed(t *testing.T) {
 		}
 		p.destroy(t, b)
 	})
+}
+
+// stop stops a process and returns when all its threads stand.
+func stop(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(all) == 0 {
+			t.Fatalf("process %d has no threads (%v)", pid, err)
+		}
+		if !slices.ContainsFunc(all, func(f string) bool {
+			b, err := os.ReadFile(f)
+			return err == nil && !strings.Contains(string(b), ") T ")
+		}) {
+			return
+		}
+	}
+	t.Fatalf("process %d does not stop", pid)
 }
