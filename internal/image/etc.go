@@ -51,6 +51,7 @@ func etcFiles() []etcFile {
 		{"/etc/locale.alias", etcCopy, "/usr/share/locale/locale.alias leads here", false},
 		{"/etc/inputrc", etcCopy, "key bindings of interactive shells", false},
 		{"/etc/python3*", etcCopy, "sitecustomize.py in /usr/lib/python3.* leads here", false},
+		{"/etc/matplotlibrc", etcCopy, "Debian's matplotlib cannot be imported without it", true},
 		{"/etc/perl", etcCopy, "it is in perl's @INC", false},
 		{"/etc/fonts", etcCopy, "fontconfig does not work without it", true},
 		{"/etc/java-*-openjdk", etcCopy, "the JDK's conf and lib/jvm.cfg lead here; java does not start without", true},
