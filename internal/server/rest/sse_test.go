@@ -18,13 +18,6 @@ type event struct {
 	data     []byte
 }
 
-func (e event) into(t *testing.T, v any) {
-	t.Helper()
-	if err := json.Unmarshal(e.data, v); err != nil {
-		t.Fatalf("event %s: %v in %s", e.name, err, e.data)
-	}
-}
-
 // eventReader reads a stream.
 type eventReader struct{ *bufio.Reader }
 
