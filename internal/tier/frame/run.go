@@ -21,7 +21,7 @@ func (b *Box) Run(ctx context.Context, cmd box.Command, st box.Streams) (box.Res
 	if e.Dir == "" {
 		e.Dir = b.Spec.Workdir
 	}
-	if l := b.Spec.Limits; l.Timeout > 0 {
+	if l := b.Spec.Limits; l.Timeout > 0 && !b.Spec.Lasting {
 		e.Expire = l.Timeout + l.Grace + expireMargin
 	}
 	started := time.Now()

@@ -30,6 +30,10 @@ const (
 // beyond what programs may.
 const agentTasks = 64
 
+// agentMemory is what the agent may have of the guest's memory beside that of
+// programs. It is part of lastingOverhead.
+const agentMemory = 16 << 20
+
 // agentInit makes the agent the first process of the guest.
 func (r *runner) agentInit(s *specs.Spec, l *lasting) {
 	s.Process.User = specs.User{}
@@ -141,7 +145,7 @@ func (r *runner) guard() error {
 // limit bounds the tasks and the memory of a box that lasts in the guest's kernel
 // (boxFull, memoryKeeper), with room for the agent beside the programs.
 func (s *setup) limit(tasks, memory int64) {
-	s.Numbers.Tasks, s.Numbers.Most = uint64(tasks), uint64(memory)
+	s.Numbers.Tasks, s.Numbers.Most = uint64(tasks), uint64(memory+agentMemory)
 	s.Rlimits["RLIMIT_NPROC"] = uint64(tasks) + agentTasks
 }
 

@@ -104,6 +104,25 @@ func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
 	})
 }
 
+// The least that a box can have is enough for its agent.
+func TestASmallBoxIsABox(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		s := spec()
+		s.Limits.Memory, s.Limits.Disk, s.Limits.Processes = 16<<20, 8<<20, 1
+		b := p.create(t, s)
+		g := use(t, b)
+		for range 3 {
+			if end, out := ended(t, g, start(t, g, "echo", "x").PID); end.Cause != box.Exited || out != "x\n" {
+				t.Errorf("%+v, %q", end, out)
+			}
+		}
+		if a, err := b.Account(t.Context()); err != nil || a.MemoryKills != 0 {
+			t.Errorf("account %+v, %v", a, err)
+		}
+		p.destroy(t, b)
+	})
+}
+
 // counted is a box's account with more kills than there were; the end of a
 // program may be told before it is counted.
 func counted(t *testing.T, b box.Lasting, kills int64) box.Account {
