@@ -41,7 +41,7 @@ func document(version string) huma.Config {
 				{Name: "ports", Description: "TCP ports of a box"},
 			},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		Formats:                      map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{plain},

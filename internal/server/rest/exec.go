@@ -50,7 +50,8 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(r.Context())
+	// A caller that goes away now must not leave a program that nobody knows of.
+	ctx, cancel := a.call(context.WithoutCancel(r.Context()))
 	p, data, err := launch(ctx, g, in.Body.ProcessRequest)
 	cancel()
 	if err != nil {

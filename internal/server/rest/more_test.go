@@ -288,3 +288,36 @@ func TestTunnel(t *testing.T) {
 	}
 	d.want(503, ask{method: "GET", path: at(id, "/ports/8"), header: map[string]string{"Connection": "Upgrade", "Upgrade": "tcp"}}, nil)
 }
+
+// What two readers could understand in two ways is refused.
+func TestNothingIsUnderstoodInTwoWays(t *testing.T) {
+	d := serve(t)
+	id := d.box()
+	for _, query := range []string{"path=/a&path=/b", "path=/a%zz", "path=/a;x=1"} {
+		d.want(422, ask{method: "GET", path: at(id, "/files?%s", query)}, nil).problem(t)
+	}
+	d.want(200, ask{method: "GET", path: "/v1/boxes?metadata=a%3Db&metadata=c%3Dd"}, nil)
+	start := ask{method: "POST", path: at(id, "/processes")}
+	for _, body := range []string{
+		`{"command":["wait"],"command":["echo"]}`,
+		`{"command":["wait"],"env":{"A":"1","B":"2","A":"3"}}`,
+		`{"command":["wait"],"\u0063ommand":["echo"]}`,
+		"{\"command\":[\"\xff\"]}",
+		`{"command":["wait"]} {}`,
+		`{"Command":["wait"]}`,
+		`{"command":["wait"],"Command":["echo"]}`,
+		`["wait"`,
+	} {
+		start.body = []byte(body)
+		if got := d.want(400, start, nil).problem(t); got.ErrorCode != "malformed" {
+			t.Errorf("%s: %+v", body, got)
+		}
+	}
+	for _, body := range []string{`{"command":[]}`, `{"command":[1]}`, `{"command":null}`, `[]`, `null`, `{"command":["wait"],"timeout_sec":-1}`, `{"command":["wait"],"timeout_sec":"1"}`, `{"command":["wait"],"tty":{"rows":0,"cols":1}}`} {
+		start.body = []byte(body)
+		d.want(422, start, nil).problem(t)
+	}
+	start.body = []byte(`{"command":["echo","a","a"],"env":{"a":"a"},"tag":"a"}`)
+	d.want(201, start, nil)
+	d.want(405, ask{method: "HEAD", path: at(id, "/files?path=/workspace")}, nil)
+}

@@ -47,13 +47,22 @@ func (a *API) port(w http.ResponseWriter, r *http.Request, in *portRequest) erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		io.Copy(inside, buffered.Reader) // an end that breaks off ends the tunnel
-		closeWrite(inside)
+		pour(inside, buffered.Reader, outside)
 	}()
-	io.Copy(outside, inside)
-	closeWrite(outside)
+	pour(outside, inside, inside)
 	<-done
 	return nil
+}
+
+// pour copies until from ends, and passes that end on. When an end breaks off,
+// both are closed.
+func pour(to net.Conn, r io.Reader, from net.Conn) {
+	if _, err := io.Copy(to, r); err != nil {
+		from.Close()
+		to.Close()
+		return
+	}
+	closeWrite(to)
 }
 
 // closeWrite says that nothing more comes, where that can be said, and else

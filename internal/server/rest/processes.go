@@ -1,9 +1,12 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -304,11 +307,16 @@ func (q PageQuery) window() (from, limit int, err error) {
 
 // rawJSON decodes a body that a handler reads itself, as strictly as others.
 func rawJSON(r *http.Request, most int64, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, most))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(v)
-	if err == nil && dec.More() {
-		err = fmt.Errorf("more than one value")
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, most))
+	if err == nil {
+		err = plainJSON(data)
+	}
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.DisallowUnknownFields()
+		if err = dec.Decode(v); err == nil && dec.More() {
+			err = errors.New("it has more than one value")
+		}
 	}
 	return bodyError(err)
 }

@@ -17,6 +17,7 @@ package rest
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -102,13 +103,33 @@ func (a *API) yaml() []byte {
 }
 
 // ServeHTTP implements http.Handler. What net/http would say in plain text of a
-// path or method that there is not is said as any other error.
+// path or method that there is not is said as any other error, and a query of
+// which net/http would leave a part out is refused.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, pattern := a.mux.Handler(r); pattern == "" {
+	if _, pattern := a.mux.Handler(r); pattern == "" || r.Method == http.MethodHead {
 		a.astray(w, r)
 		return
 	}
+	if err := plainQuery(r.URL.RawQuery); err != nil {
+		server.Explain(r.Context(), err).Write(w)
+		return
+	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// plainQuery refuses a query that is not well-formed, or that gives a parameter
+// twice: one reader would take the first, another the last.
+func plainQuery(raw string) error {
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return box.Errorf(box.Invalid, "read query", "cannot understand the query: it is not well-formed")
+	}
+	for name, values := range q {
+		if len(values) > 1 && name != "metadata" {
+			return box.Errorf(box.Invalid, "read query", "cannot understand the query: %q is given %d times", name, len(values))
+		}
+	}
+	return nil
 }
 
 func (a *API) astray(w http.ResponseWriter, r *http.Request) {
