@@ -33,6 +33,7 @@ func FuzzHandoverMessage(f *testing.F) {
 	f.Add(unix.UnixRights(99_998, 99_999))
 	f.Add(unix.UnixRights(99_999)[:18])
 	f.Add([]byte{})
+	f.Add([]byte("\x16\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x000000\xb0000"))
 	f.Fuzz(func(t *testing.T, oob []byte) {
 		// Only numbers that nobody has: the agent closes what it gets.
 		for i := unix.CmsgLen(0); i+4 <= len(oob); i += 4 {

@@ -83,7 +83,9 @@ func (a *agent) start(_ context.Context, m *pb.StartRequest) (*process, error) {
 	if m.TimeoutMillis > 0 {
 		timer := time.AfterFunc(millis(m.TimeoutMillis), func() { t.condemn(p, pb.End_BY_DEADLINE, millis(m.GraceMillis)) })
 		t.mu.Lock()
-		p.timers = append(p.timers, timer)
+		if p.timers = append(p.timers, timer); t.live[p.pid] != p {
+			timer.Stop() // it was quick
+		}
 		t.mu.Unlock()
 	}
 	return p, nil

@@ -119,6 +119,9 @@ func descriptors(oob []byte) []int {
 		return nil
 	}
 	for _, m := range msgs {
+		if len(m.Data)%4 != 0 {
+			continue // the kernel makes none such, and x/sys reads past its end
+		}
 		if rights, err := unix.ParseUnixRights(&m); err == nil {
 			for _, fd := range rights {
 				unix.CloseOnExec(fd)
