@@ -10,6 +10,7 @@ import (
 // Bounds of what an agent may say, beside that of a message.
 const (
 	maxPath  = 4096    // bytes: PATH_MAX of path_resolution(7)
+	maxBelow = 20_000  // bytes of a path that was gone step by step: 64 names of 255, and where it began
 	maxPID   = 1 << 22 // PID_MAX_LIMIT of proc_sys_kernel(5)
 	maxTag   = 256     // bytes
 	maxList  = 10_000  // entries of one answer
@@ -32,7 +33,7 @@ func checkPath(p string) error {
 // checkBelow wants a path that cannot leave the folder that it is relative to,
 // and says how many names it has.
 func checkBelow(rel string) (names int, err error) {
-	if len(rel) > maxPath {
+	if len(rel) > maxBelow {
 		return 0, lie("a path of %d bytes", len(rel))
 	}
 	if strings.Contains(rel, "\x00") {
