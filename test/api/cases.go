@@ -120,6 +120,11 @@ func parseStep(text string) (step, error) {
 	if n, known := arity()[s.op]; !known || n != len(s.args) {
 		return s, fmt.Errorf("step %q has %d arguments, or is unknown", text, len(s.args))
 	}
+	if s.op == "unpack" {
+		if _, err := archive(s.args[1]); err != nil {
+			return s, err
+		}
+	}
 	if word, rest, _ := strings.Cut(outcome, " "); word == "ok" {
 		if rest != "" {
 			want, err := strconv.Unquote(rest)
