@@ -48,6 +48,10 @@ func nodeSteps() []step {
 		{code: "await 1; for (;;);", request: within(300 * time.Millisecond), outcome: timedOut, name: "Interrupted", says: "~interrupted"},
 		{code: "setTimeout(() => { for (;;); }, 5); await new Promise(() => {})", request: within(300 * time.Millisecond), outcome: timedOut, name: "Interrupted", says: "~interrupted"},
 		{code: "x", value: text("5")},
+		// What was given up leaves nothing that a garbage collection could stumble over.
+		{code: "await new Promise(() => {})", request: within(50 * time.Millisecond), outcome: timedOut, name: "Interrupted", says: "~interrupted"},
+		{code: "setTimeout(() => { throw Error('gone') }, 5); await new Promise(() => {})", outcome: raised, name: "Error", says: "gone", traceback: "~gone"},
+		{code: "require('v8').setFlagsFromString('--expose-gc'); const gc = require('vm').runInNewContext('gc'); gc(); await 1; gc(); x", value: text("5")},
 		{code: "setTimeout(() => { throw new Error('in a timer') }, 5); await new Promise(() => {})", outcome: raised, name: "Error", says: "in a timer", traceback: "~in a timer"},
 		{code: "for (let i = 0; i < 2000; i++) console.log('y'.repeat(9999))", request: atMost(20000), stdout: strings.Repeat(strings.Repeat("y", 9999)+"\n", 2), dropped: 2000*10000 - 20000},
 		{code: "function deep(n) { return deep(n + 1) }; deep(0)", outcome: raised, name: "RangeError", says: "Maximum call stack size exceeded", traceback: "~RangeError"},

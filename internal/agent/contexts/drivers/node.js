@@ -10,8 +10,16 @@
   const { Worker } = require('worker_threads');
   const load = (name) => import(name); // here, where the working folder counts
   const MOST = 2 << 20; // of a result's forms together, in bytes as they are told
-  const session = new inspector.Session();
-  session.connect();
+  let session = null, open = false; // whether an evaluation has not been answered
+  // Such a one that is given up must not stay behind: the inspector of node 22
+  // ends the process when it meets what is left of it in a garbage collection.
+  const connect = () => {
+    if (session) session.disconnect();
+    session = new inspector.Session();
+    session.connect();
+    open = false;
+  };
+  connect();
   let acorn = null;
   try { acorn = require('internal/deps/acorn/acorn/dist/acorn'); } catch {}
   let n = 0, ended = 0, finish = null;
@@ -133,7 +141,9 @@
     let status;
     const stop = new Promise((resolve) => { finish = resolve; });
     try {
-      status = (await Promise.race([evaluate(message.code), stop]))();
+      open = true;
+      const answered = (f) => { if (message.n === n) open = false; return f; };
+      status = (await Promise.race([evaluate(message.code).then(answered), stop]))();
     } catch (e) {
       failed(e);
       status = 'error';
@@ -144,6 +154,7 @@
     finish = null;
     if (ended === n) return;
     ended = n;
+    if (open) connect();
     if (status === 'interrupted') tell({ op: 'error', n, name: 'Interrupted', value: 'the cell was interrupted', traceback: '' });
     tell({ op: 'end', n, status });
   };
