@@ -1,17 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -149,96 +143,6 @@ func (b *boxCall) attached(ctx context.Context, g *client.Guest, spec box.Proces
 	return endCode(*end), nil
 }
 
-// screen is where a program's output goes.
-type screen struct {
-	out, err  shown
-	outs, ers *stream.Capture // of -o json, instead
-	closers   []io.Closer
-	end       *box.End
-}
-
-// maxDocument bounds each stream in a document, in bytes.
-const maxDocument = 1 << 20
-
-func newScreen(document, tty bool, cancel context.CancelCauseFunc) (*screen, *box.End) {
-	s := &screen{end: new(box.End)}
-	switch {
-	case document:
-		s.outs, s.ers = stream.NewCapture(maxDocument), stream.NewCapture(maxDocument)
-	case tty && terminal.IsTerminal(os.Stdout):
-		f := stream.NewInteractive(os.Stdout)
-		f.Bell = true
-		s.out = shown{w: f, end: cancel}
-		s.closers = append(s.closers, f)
-	default:
-		s.out = direct(os.Stdout, cancel)
-		s.err = direct(os.Stderr, cancel)
-	}
-	return s, s.end
-}
-
-// direct writes to a terminal what is clean, and to anything else the bytes.
-func direct(f *os.File, cancel context.CancelCauseFunc) shown {
-	s := shown{w: f, end: cancel}
-	if terminal.IsTerminal(f) {
-		s.clean = stream.NewCleaner(f)
-		s.w = s.clean
-	}
-	return s
-}
-
-func (s *screen) event(e box.ProcessEvent) error {
-	var err error
-	switch {
-	case e.Kind == box.EventEnd:
-		*s.end = *e.End
-	case e.Kind == box.EventStdout && s.outs != nil:
-		_, err = s.outs.Write(e.Data)
-	case e.Kind == box.EventStderr && s.ers != nil:
-		_, err = s.ers.Write(e.Data)
-	case e.Kind == box.EventStdout:
-		_, err = s.out.Write(e.Data)
-	case e.Kind == box.EventStderr:
-		_, err = s.err.Write(e.Data)
-	}
-	return err
-}
-
-func (s *screen) failed() error { return cmp.Or(s.out.failed, s.err.failed) }
-
-func (s *screen) close() {
-	s.out.close()
-	s.err.close()
-	for _, c := range s.closers {
-		_ = c.Close() // a terminal that is gone
-	}
-}
-
-// document is what became of a program.
-func (s *screen) document(e box.End) map[string]any {
-	d := map[string]any{
-		"cause": e.Cause, "exit_code": nil, "signal": nil, "timed_out": e.Cause == box.Deadline,
-		"stdout_bytes": e.Stdout, "stderr_bytes": e.Stderr, "truncated": s.outs.Truncated() || s.ers.Truncated(),
-	}
-	switch e.Cause {
-	case box.Exited:
-		d["exit_code"] = e.ExitCode
-	case box.Signaled:
-		d["signal"] = e.Signal
-	}
-	for name, c := range map[string]*stream.Capture{"stdout": s.outs, "stderr": s.ers} {
-		raw := c.Bytes()
-		d[name+"_clean"] = stream.Clean(raw)
-		d[name] = nil
-		if strings.ToValidUTF8(string(raw), "") == string(raw) {
-			d[name] = string(raw)
-		} else {
-			d[name+"_base64"] = base64.StdEncoding.EncodeToString(raw)
-		}
-	}
-	return d
-}
-
 // endCode is the exit code for a program's end, as for `sunaba run`.
 func endCode(e box.End) int {
 	return exitCode(&box.Report{Cause: e.Cause, ExitCode: &e.ExitCode, Signal: &e.Signal})
@@ -290,91 +194,4 @@ func resize(ctx context.Context, g box.Processes, p box.ProcessRef, sizes <-chan
 			return
 		}
 	}
-}
-
-func logsFlags(fs *flag.FlagSet, b *boxCall) { fs.BoolVar(&b.follow, "f", false, "") }
-
-// pid reads the second argument.
-func (b *boxCall) pid() (box.ProcessRef, error) {
-	n, err := strconv.Atoi(b.args[1])
-	if err != nil || n < 1 {
-		return box.ProcessRef{}, box.Errorf(box.Invalid, "box", "cannot find process %q: that is no number of one", b.args[1]).WithHint("`sunaba box ps %s` lists them", b.args[0])
-	}
-	return box.ProcessRef{PID: n}, nil
-}
-
-// errCaughtUp ends a look at a program that goes on.
-var errCaughtUp = errors.New("caught up")
-
-func boxLogs(ctx context.Context, b *boxCall) (int, error) {
-	_, g, err := b.guest(ctx)
-	if err != nil {
-		return 0, err
-	}
-	p, err := b.pid()
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	s, end := newScreen(b.format == "json", false, cancel)
-	quiet := time.AfterFunc(logsTime, func() {
-		if !b.follow {
-			cancel(errCaughtUp)
-		}
-	})
-	defer quiet.Stop()
-	err = g.Follow(ctx, p, box.Positions{Stdout: -1, Stderr: -1}, func(e box.ProcessEvent) error {
-		if e.Kind == box.EventBeat && !b.follow {
-			return errCaughtUp // all that was kept has come
-		}
-		quiet.Reset(logsTime)
-		return s.event(e)
-	})
-	s.close()
-	switch {
-	case errors.Is(err, errCaughtUp) || errors.Is(context.Cause(ctx), errCaughtUp):
-		end = nil
-	case s.failed() != nil:
-		return exitCanceled, nil
-	case err != nil:
-		return 0, err
-	}
-	if b.format == "json" {
-		if end == nil {
-			d := s.document(box.End{})
-			d["cause"] = "running"
-			return 0, b.show(d, nil)
-		}
-		return 0, b.show(s.document(*end), nil)
-	}
-	return 0, nil
-}
-
-// logsTime is how long logs waits for more of what a running program has written
-// already.
-const logsTime = time.Second
-
-func killFlags(fs *flag.FlagSet, b *boxCall) { fs.StringVar(&b.signal, "s", "TERM", "") }
-
-func boxKill(ctx context.Context, b *boxCall) (int, error) {
-	_, g, err := b.guest(ctx)
-	if err != nil {
-		return 0, err
-	}
-	p, err := b.pid()
-	if err != nil {
-		return 0, err
-	}
-	signals := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
-		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
-	n, known := signals[strings.TrimPrefix(strings.ToUpper(b.signal), "SIG")]
-	if !known {
-		i, err := strconv.Atoi(b.signal)
-		if err != nil || i < 1 || i > 64 {
-			return 0, box.Errorf(box.Invalid, "kill", "cannot send %q: it is no signal", b.signal)
-		}
-		n = syscall.Signal(i)
-	}
-	return 0, g.Signal(ctx, p, int(n), true)
 }

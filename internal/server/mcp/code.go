@@ -19,7 +19,7 @@ type codeArgs struct {
 	Code      string   `json:"code"`
 	SandboxID string   `json:"sandbox_id,omitempty" jsonschema:"from create_box; left out: a new box, gone afterwards"`
 	ContextID string   `json:"context_id,omitempty" jsonschema:"from an earlier call with this sandbox_id; new opens another context"`
-	Timeout   *float64 `json:"timeout_sec,omitempty" jsonschema:"seconds until the code is interrupted; 60 by default, 0 = no limit"`
+	Timeout   *float64 `json:"timeout_sec,omitempty" jsonschema:"seconds until the code is interrupted; 60 by default; 0 = no limit, with sandbox_id"`
 }
 
 // newContext is the context_id that asks for one more.
@@ -153,8 +153,8 @@ func (r *report) text(c call, id box.ID, name, raw string) output {
 	e := excerptOf(raw)
 	uri := ""
 	if e.left() > 0 {
-		if kept := c.cfg.Outputs.Put(c.caller.Tenant, id, stream.Clean([]byte(raw))); kept != "" {
-			uri = outputsURI + kept
+		if name := c.cfg.Outputs.Put(c.caller.Tenant, id, stream.Clean([]byte(raw))); name != "" {
+			uri = outputsURI + name
 		}
 	}
 	return r.stream(name, e, false, uri)

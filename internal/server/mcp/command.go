@@ -17,9 +17,12 @@ type commandArgs struct {
 	SandboxID  string            `json:"sandbox_id,omitempty" jsonschema:"from create_box; left out: a new box, gone afterwards"`
 	Cwd        string            `json:"cwd,omitempty" jsonschema:"working folder, absolute or relative to that of the box"`
 	Env        map[string]string `json:"env,omitempty" jsonschema:"environment, besides that of the box"`
-	Timeout    *float64          `json:"timeout_sec,omitempty" jsonschema:"seconds until it is ended; 60 by default, 0 = no limit"`
+	Timeout    *float64          `json:"timeout_sec,omitempty" jsonschema:"seconds until it is ended; 60 by default; 0 = no limit, with sandbox_id"`
 	Background bool              `json:"background,omitempty" jsonschema:"return at once; needs sandbox_id"`
 }
+
+// kept is how much of the end of each stream stays in the box, in bytes.
+const kept = 1 << 20
 
 func (c call) runCommand(ctx context.Context, in commandArgs) (answer[runOut], error) {
 	if in.SandboxID != "" {
@@ -85,7 +88,7 @@ func (c call) commandIn(ctx context.Context, in commandArgs) (answer[runOut], er
 	}
 	spec := box.ProcessSpec{
 		Command: box.Command{Argv: in.Command.args()},
-		Timeout: limit, Grace: 2 * time.Second, Keep: box.MaxKeep,
+		Timeout: limit, Grace: 2 * time.Second, Keep: kept,
 	}
 	for k, v := range in.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {

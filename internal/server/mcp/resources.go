@@ -17,8 +17,8 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
-// Where resources are. A box's process keeps the last of its output (at most
-// [box.MaxKeep] a stream) in the box itself, for as long as that lives.
+// Where resources are. What a process in a box has written last is kept in the box
+// itself, for as long as that lives, but for what newer processes push out.
 const (
 	outputsURI = "sunaba://outputs/"
 	boxesURI   = "sunaba://boxes/"

@@ -163,8 +163,8 @@ func (r *report) whole(c call, name, clean string, bytes int64, lost bool) outpu
 	e := excerptOf(clean)
 	uri := ""
 	if e.left() > 0 {
-		if kept := c.cfg.Outputs.Put(c.caller.Tenant, "", clean); kept != "" {
-			uri = outputsURI + kept
+		if name := c.cfg.Outputs.Put(c.caller.Tenant, "", clean); name != "" {
+			uri = outputsURI + name
 		}
 	}
 	o := r.stream(name, e, lost, uri)
