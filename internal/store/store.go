@@ -86,6 +86,8 @@ func (s *Store) open(ctx context.Context, path string) error {
 		return box.Errorf(box.Fault, op, "cannot open database: %w", err)
 	}
 	s.db = db
+	// Writers wait for each other anyway, and each connection is three files.
+	db.SetMaxOpenConns(4)
 	if !fresh {
 		if err := s.check(ctx, path); err != nil {
 			return err
