@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -230,18 +229,6 @@ func (b *boxCall) guest(ctx context.Context) (box.ID, *client.Guest, error) {
 		return "", nil, err
 	}
 	return id, g.(*client.Guest), nil
-}
-
-// show answers with a document, if it was asked for.
-func (b *boxCall) show(v any, text func()) error {
-	if b.format != "json" {
-		text()
-		return nil
-	}
-	e := json.NewEncoder(os.Stdout)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }
 
 // complain says what went wrong, and returns the exit code that says of what

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -101,4 +104,37 @@ func (s *screen) document(e box.End) map[string]any {
 		}
 	}
 	return d
+}
+
+// show answers with a document, if it was asked for, else as text does.
+func (b *boxCall) show(v any, text func()) error {
+	if b.format != "json" {
+		text()
+		return nil
+	}
+	doc, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		_, err = os.Stdout.Write(append(visibleJSON(doc), '\n'))
+	}
+	return err
+}
+
+// visibleJSON writes as escapes what a terminal would act on or not show. It is
+// the same document.
+func visibleJSON(doc []byte) []byte {
+	out := make([]byte, 0, len(doc))
+	for len(doc) > 0 {
+		r, n := utf8.DecodeRune(doc)
+		switch {
+		case r < 0x7f, stream.Clean(doc[:n]) == string(doc[:n]):
+			out = append(out, doc[:n]...)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		doc = doc[n:]
+	}
+	return out
 }

@@ -55,6 +55,7 @@ exec %[2]s/as %[3]s "$@"`, strings.Join(u.Flags(), " "), bin, harness.Binary(t))
 					env.Setenv("PATH", bin+":/usr/local/bin:/usr/bin:/bin")
 					env.Setenv("SUNABA_SERVER", d.URL)
 					env.Setenv("SUNABA_API_KEY", d.Key)
+					env.Setenv("KEY", d.Key)
 					env.Setenv("HOME", "/nonexistent")
 					return giveTree(u, env.WorkDir)
 				},
