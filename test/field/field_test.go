@@ -1,7 +1,6 @@
 // Package field holds what users of such systems have reported against a real
-// daemon: each test is one report's kind, with what would have been right. The
-// reports are public threads; their numbers are in the names of the tests' rows
-// in docs/field.md.
+// daemon: each test is one report's kind, with what would have been right.
+// docs/field.md says which report is whose.
 package field
 
 import (
