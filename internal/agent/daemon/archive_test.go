@@ -143,6 +143,11 @@ func TestFoldersTravelAsArchives(t *testing.T) {
 		}
 		_, _, err = r.pack(t, from, 100_000)
 		wantError(t, err, connect.CodeResourceExhausted, "into 100000 bytes")
+		if err := os.Truncate(from+"/dir/with\nline/big", 1<<42); err != nil { // no byte of it is there
+			t.Fatal(err)
+		}
+		_, _, err = r.pack(t, from, 1<<40)
+		wantError(t, err, connect.CodeResourceExhausted, "into 1099511627776 bytes")
 		b, _, err = r.pack(t, from+"/file", 1<<20)
 		if err != nil || !bytes.Contains(b, []byte("old")) {
 			t.Errorf("one file: %d bytes, %v", len(b), err)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,8 +22,9 @@ type output struct {
 	rings     [2]ring
 	followers map[*follower]struct{}
 	leases    []lease
-	ended     bool // the process: nothing that writes now is worth waiting for
-	done      bool // nothing more comes
+	ended     bool          // the process: nothing that writes now is worth waiting for
+	done      bool          // nothing more comes
+	held      *atomic.Int64 // what all rings of living processes take; nil is not counted
 	limit     uint64
 	over      func() // called once, when more than limit was written; may be nil
 }
@@ -45,6 +47,11 @@ const (
 	most = 32 << 10
 
 	maxFollowers = 64
+
+	// maxHeld is what the rings of all living processes may take, in bytes. What
+	// does not fit has rings of lowRing, and room for that much less on the way.
+	maxHeld = 64 << 20
+	lowRing = 128 << 10
 )
 
 // ring holds the bytes of a stream from start to end, by position.
@@ -160,9 +167,27 @@ func (o *output) readInto(i, fd int, scratch []byte) (int, error) {
 			}
 		}
 	}
+	o.narrow(i, len(data))
+	before := len(o.rings[i].buf)
 	o.rings[i].append(data, o.ended)
+	o.count(len(o.rings[i].buf) - before)
 	o.wakeFollowers()
 	return n, nil
+}
+
+// narrow keeps a ring as small as it is, if all rings together are large.
+func (o *output) narrow(i, more int) {
+	r := &o.rings[i]
+	if o.held != nil && o.held.Load() > maxHeld && len(r.buf) >= lowRing && !o.ended && int(r.end-r.start)+more > len(r.buf) {
+		r.size = len(r.buf)
+	}
+}
+
+// count notes that rings take so much more.
+func (o *output) count(more int) {
+	if o.held != nil {
+		o.held.Add(int64(more))
+	}
 }
 
 // append adds data, in the place of the oldest bytes if there is none left. Once
@@ -217,6 +242,7 @@ func (o *output) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.done = true
+	o.count(-len(o.rings[stdout].buf) - len(o.rings[stderr].buf))
 	for i := range o.rings {
 		r := &o.rings[i]
 		if kept := int(r.end - r.start); kept > r.size { // it came after the process's end

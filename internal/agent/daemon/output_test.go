@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -278,6 +280,45 @@ func TestRecordsOfEndedProcessesAreBounded(t *testing.T) {
 	_, err = r.Signal(deadline(t), connect.NewRequest(&pb.SignalRequest{Pid: first, Signal: 9}))
 	wantError(t, err, connect.CodeNotFound, "is forgotten")
 	r.signal(t, alive, syscall.SIGKILL, false)
+}
+
+// TestRingsOfAllProcessesAreBounded: those that come when there is no more keep
+// less, and go on.
+func TestRingsOfAllProcessesAreBounded(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	var held atomic.Int64
+	var all []*output
+	scratch := make([]byte, most)
+	for range 2 * maxHeld / maxRing {
+		o := newOutput(maxRing, false)
+		o.held = &held
+		all = append(all, o)
+		for range maxRing/most + 1 {
+			if _, err := w.Write(scratch); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := o.readInto(stdout, int(r.Fd()), scratch); n != most || err != nil {
+				t.Fatalf("took %d bytes, %v", n, err)
+			}
+		}
+	}
+	if n := held.Load(); n > maxHeld+maxRing+int64(len(all))*lowRing || n < maxHeld {
+		t.Errorf("%d processes hold %d bytes", len(all), n)
+	}
+	if first, last := all[0].rings[stdout].size, all[len(all)-1].rings[stdout].size; first != maxRing || last != lowRing {
+		t.Errorf("the first has %d bytes, the last %d", first, last)
+	}
+	for _, o := range all {
+		o.finish()
+	}
+	if n := held.Load(); n != 0 {
+		t.Errorf("after all have ended: %d bytes", n)
+	}
 }
 
 func TestRingKeepsTheTail(t *testing.T) {

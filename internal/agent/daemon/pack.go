@@ -30,7 +30,7 @@ func (f files) Pack(ctx context.Context, r *connect.Request[pb.PackRequest], str
 		return err
 	}
 	out := &sender{ctx: ctx, send: stream.Send, left: r.Msg.MostBytes, most: r.Msg.MostBytes}
-	k := &packer{slots: f.slots, tw: tar.NewWriter(out)}
+	k := &packer{slots: f.slots, out: out, tw: tar.NewWriter(out)}
 	err := k.pack(p)
 	if err == nil {
 		err = k.tw.Close()
@@ -51,8 +51,8 @@ type sender struct {
 }
 
 func (s *sender) Write(b []byte) (int, error) {
-	if uint64(len(b)) > s.left {
-		return 0, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cannot pack it into %d bytes", s.most))
+	if err := s.fits(int64(len(b))); err != nil {
+		return 0, err
 	}
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
@@ -63,6 +63,14 @@ func (s *sender) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return len(b), s.flush()
+}
+
+// fits refuses what goes beyond the bound.
+func (s *sender) fits(n int64) error {
+	if n > 0 && uint64(n) > s.left {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cannot pack it into %d bytes", s.most))
+	}
+	return nil
 }
 
 func (s *sender) flush() error {
@@ -76,6 +84,7 @@ func (s *sender) flush() error {
 
 type packer struct {
 	slots   slots
+	out     *sender
 	tw      *tar.Writer
 	skipped int
 }
@@ -189,6 +198,9 @@ func header(rel string, st *unix.Stat_t) *tar.Header {
 func (k *packer) contents(f *os.File, rel string, st *unix.Stat_t) error {
 	h := header(rel, st)
 	h.Typeflag, h.Size = tar.TypeReg, st.Size
+	if err := k.out.fits(h.Size); err != nil {
+		return err // before the first of its bytes: it may be sparse, and endless
+	}
 	if err := k.tw.WriteHeader(h); err != nil {
 		return err
 	}

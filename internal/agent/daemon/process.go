@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,6 +53,7 @@ type table struct {
 	starter *starter
 	scratch *scratches
 	started sync.Mutex // one start at a time
+	held    atomic.Int64
 
 	mu   sync.Mutex
 	all  []*process       // in the order of their start

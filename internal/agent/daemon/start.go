@@ -57,6 +57,7 @@ func (a *agent) start(_ context.Context, m *pb.StartRequest) (*process, error) {
 		argv: m.Argv, dir: m.Dir, user: m.User, tag: m.Tag, number: m.Idempotency,
 		out: newOutput(m.KeepBytes, !m.Detached), exited: make(chan struct{}), done: make(chan struct{}),
 	}
+	p.out.held = &t.held
 	if p.dir == "" {
 		p.dir = a.args.dir
 	}

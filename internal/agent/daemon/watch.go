@@ -78,8 +78,8 @@ func (w *watcher) add(rel string, came bool) error {
 		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cannot watch more than %d folders", maxWatches))
 	}
 	wd, err := retry(func() (int, error) { return unix.InotifyAddWatch(w.fd, path.Join(w.root, rel), flags) })
-	if rel != "" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES)) {
-		return nil // gone again, or closed to us
+	if rel != "" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENAMETOOLONG)) {
+		return nil // gone again, or closed to us, or so deep that nothing reaches it
 	}
 	if err != nil {
 		return err
