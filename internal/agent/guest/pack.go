@@ -122,7 +122,8 @@ func (p *packer) broken(err error) error {
 	return p.in.s.failed(lie("an archive that cannot be read (%s)", shown(err.Error())))
 }
 
-// header makes a fresh header with what may pass of an old one.
+// header makes a fresh header with what may pass of an old one: no owner, who
+// would be another one here, and no setuid bit.
 func (p *packer) header(h *tar.Header) (*tar.Header, error) {
 	name := strings.TrimSuffix(h.Name, "/")
 	if name == "." || name == "" {
@@ -132,10 +133,7 @@ func (p *packer) header(h *tar.Header) (*tar.Header, error) {
 	} else {
 		name = strings.TrimPrefix(name, "./")
 	}
-	fresh := &tar.Header{
-		Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o7777,
-		Uid: min(max(h.Uid, 0), 1<<31-1), Gid: min(max(h.Gid, 0), 1<<31-1), ModTime: h.ModTime.Truncate(time.Second),
-	}
+	fresh := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode & 0o777, ModTime: h.ModTime.Truncate(time.Second)}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		fresh.Name += "/"

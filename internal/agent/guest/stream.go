@@ -11,15 +11,14 @@ import (
 // listener is a stream of messages from the agent, with a clock that ends it
 // when nothing comes. The clock stands still while we do not wait.
 type listener[Res any] struct {
-	g       *Guest
-	op      string
-	trip    *trip
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	clock   *time.Timer
-	leave   func()
-	stream  *connect.ServerStreamForClient[Res]
-	waiting bool
+	g      *Guest
+	op     string
+	trip   *trip
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	clock  *time.Timer
+	leave  func()
+	stream *connect.ServerStreamForClient[Res]
 }
 
 // listen opens a stream. It is to be closed.
