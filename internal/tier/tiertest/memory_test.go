@@ -104,6 +104,32 @@ func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
 	})
 }
 
+// What the guest's kernel holds for a guest counts as that guest's, and is free
+// again when it is gone.
+func TestManyFilesAreMemoryOfTheGuests(t *testing.T) {
+	p := newPlace(t, box.TierGvisor)
+	s := spec()
+	s.Limits.Files = 60_000
+	b := p.create(t, s)
+	g := use(t, b)
+	const takes = "python3 -c 'x = bytearray(160 << 20)'"
+	run(t, g, takes)
+	run(t, g, "mkdir d; cd d; seq 40000 | xargs touch")
+	if end, out := ended(t, g, start(t, g, "sh", "-c", takes).PID); end.Cause != box.OutOfMemory {
+		t.Errorf("beside 40000 files: %+v, %q", end, out)
+	}
+	run(t, g, "python3 -c 'x = bytearray(30 << 20)'")
+	run(t, g, "rm -r d")
+	run(t, g, takes)
+	a, err := b.Account(t.Context())
+	if err != nil || a.MemoryKills != 1 {
+		t.Errorf("account %+v, %v", a, err)
+	}
+	t.Logf("peak %d MiB", a.MemoryPeak>>20)
+	p.destroy(t, b)
+	p.empty(t)
+}
+
 // The least that a box can have is enough for its agent.
 func TestASmallBoxIsABox(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
