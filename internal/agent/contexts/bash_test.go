@@ -48,6 +48,7 @@ func bashSteps() []step {
 		{code: "echo begin; sleep 60; echo not here", request: within(300 * time.Millisecond), stdout: "begin\n", stderr: "\n", outcome: timedOut},
 		{code: "f c", stdout: "f: c\n"},
 		{code: "yes yyyyyyyyy | head -c 20000000", request: atMost(20000), stdout: strings.Repeat("yyyyyyyyy\n", 2000), dropped: 20000000 - 20000},
+		{code: "sh -c 'kill -KILL $$'", outcome: raised, name: "ExitStatus", says: "137"},
 		{code: "printf 'größe \\xff\\n'", stdout: "größe \uFFFD\n"},
 		{code: "trap 'echo bye' EXIT; set -e; true"},
 		{code: "echo last words; false; echo not here", stdout: "last words\nbye\n", outcome: died, detail: "the interpreter has exited with status 1"},
@@ -65,4 +66,12 @@ func TestFortyCellsOfBash(t *testing.T) {
 		t.Errorf("the kernel is %q", n.about.Kernel)
 	}
 	n.session(bashSteps())
+}
+
+func TestBashSaysNothingOfATerminalThatItHasNot(t *testing.T) {
+	needs(t, "bash")
+	n := serve(t).open("bash", "SHLVL=4")
+	if got := n.run("yes | head -n 1"); got.stdout != "y\n" || got.stderr != "" {
+		t.Errorf("it tells %v", got.events)
+	}
 }

@@ -32,7 +32,7 @@ type language struct {
 	// soft says that an interrupt is asked for by a command, not by a signal.
 	soft bool
 	// noise is a line on stderr that the interpreter itself writes and that means
-	// nothing here; its number goes in.
+	// nothing here; its number goes in. Empty for none.
 	noise string
 	// pings says that it answers pings while it is idle.
 	pings bool
@@ -55,7 +55,7 @@ func languageOf(name string) *language {
 	case "bash":
 		return &language{name: name, driver: bashDriver, reads: true, group: true,
 			// Told when a child was ended by a signal: there is no terminal to set right.
-			noise: "bash: [%d: 1 (255)] tcsetattr: Inappropriate ioctl for device\n",
+			noise: `bash: \[%d: \d+ \(\d+\)\] tcsetattr: [A-Za-z ]+\n`,
 			argvs: [][]string{{"bash", "--noprofile", "--norc", "--noediting", "-i"}}}
 	}
 	return nil

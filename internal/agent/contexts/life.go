@@ -1,11 +1,11 @@
 package contexts
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"sync"
 	"syscall"
 )
@@ -80,13 +80,13 @@ func begin(start Starter, lang *language, p Program, text func(stream int, b []b
 	}
 	// An own file of non-blocking pipes: no error is possible.
 	l.out, _ = newPump(out, func(b []byte) { text(0, b) })
-	var noise []byte
+	var noise *regexp.Regexp
 	if lang.noise != "" {
-		noise = fmt.Appendf(nil, lang.noise, l.proc.PID())
+		noise = regexp.MustCompile(fmt.Sprintf(lang.noise, l.proc.PID()))
 	}
 	l.err, _ = newPump(errs, func(b []byte) {
 		if noise != nil {
-			b = bytes.ReplaceAll(b, noise, nil)
+			b = noise.ReplaceAll(b, nil)
 		}
 		text(1, b)
 	})

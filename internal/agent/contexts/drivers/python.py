@@ -5,6 +5,9 @@
 def _sunaba_drive():
     import ast, base64, builtins, io, json, linecache, os, signal, sys, traceback, types
 
+    if sys.version_info < (3, 8):
+        sys.exit("code contexts need Python 3.8 or later; this is " + sys.version.split()[0])
+
     def away(fd):  # out of reach of children, and of programs that take 3 and 4
         import fcntl
         try:
