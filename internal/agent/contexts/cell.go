@@ -44,6 +44,7 @@ type run struct {
 	n     uint64
 	began time.Time
 
+	begun bool               // an interrupt will reach the cell
 	why   pb.CellEnd_Outcome // of an interrupt that was sent, else unspecified
 	stage int
 	step  <-chan time.Time
@@ -94,6 +95,11 @@ func (r *run) hear(m message) *pb.CellEnd {
 		r.l.violated(fmt.Errorf("it tells of %s %d in cell %d", m.Op, m.N, r.n))
 	case m.N < r.n:
 		r.c.story.drop(m.size()) // of a cell that is over: somebody in the background
+	case m.Op == "begin":
+		r.begun = true
+		if r.why != 0 {
+			r.send()
+		}
 	case m.Op == "result":
 		r.l.settle()
 		r.c.story.result(m)
@@ -140,12 +146,20 @@ func (r *run) interrupt(why pb.CellEnd_Outcome) {
 		return
 	}
 	r.why = why
+	r.step = time.After(nudgeAfter)
+	if r.begun || r.l.lang.soft {
+		r.send()
+	}
+}
+
+// send sends the interrupt. Not before the cell has begun: a shell would throw
+// away the half of its line that it has read, and run the other.
+func (r *run) send() {
 	if r.l.lang.soft {
 		r.l.say(r.l.lang.line(command{Op: "interrupt", N: r.n}))
 	} else {
 		r.l.proc.Signal(syscall.SIGINT, r.l.lang.group)
 	}
-	r.step = time.After(nudgeAfter)
 }
 
 // escalate is what follows when that was not enough.
@@ -160,7 +174,9 @@ func (r *run) escalate() {
 		}
 		r.step = time.After(groupAfter)
 	case 2:
-		r.l.proc.Signal(syscall.SIGINT, true)
+		if r.begun || r.l.lang.soft {
+			r.l.proc.Signal(syscall.SIGINT, true)
+		}
 		r.step = time.After(killAfter)
 	default:
 		r.step = nil

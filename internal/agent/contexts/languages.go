@@ -79,7 +79,10 @@ func (l *language) line(c command) []byte {
 		return []byte(end)
 	}
 	// The descriptor that the driver tells of ends with is closed while cells run.
-	return []byte("eval '" + strings.ReplaceAll(c.Code, "'", `'\''`) + "' </dev/null 7>&-\n" + end)
+	// A line is read as a whole before any of it is run, so what tells of the
+	// beginning also tells that an interrupt will find no half of a line.
+	begin := fmt.Sprintf("{ __sunaba_begin %d; } 2>/dev/null; ", c.N)
+	return []byte(begin + "eval '" + strings.ReplaceAll(c.Code, "'", `'\''`) + "' </dev/null 7>&-\n" + end)
 }
 
 // check says why code can be no cell, or "".

@@ -186,6 +186,31 @@ func TestAnInterruptReachesAChildThatTheInterpreterWaitsFor(t *testing.T) {
 	}
 }
 
+func TestAnInterruptAtTheVeryBeginningOfACellIsNotLost(t *testing.T) {
+	eachLanguage(t, func(t *testing.T, language string) {
+		n := serve(t).open(language)
+		before := pid(n)
+		code := map[string]string{
+			"python":     "#%s\nimport time\ntime.sleep(60)",
+			"javascript": "//%s\nawait new Promise(() => {})",
+			"bash":       "#%s; touch half\nsleep 60",
+		}[language]
+		code = fmt.Sprintf(code, strings.Repeat("x", 500000))
+		for range 20 {
+			got := n.run(code, within(time.Millisecond))
+			if got.end.Outcome != timedOut || got.end.Millis > 1900 {
+				t.Fatalf("the cell ends as %v", got.end)
+			}
+		}
+		if after := pid(n); after != before {
+			t.Error("the interpreter is another one")
+		}
+		if _, err := os.Stat(n.dir + "/half"); err == nil {
+			t.Error("half of the cell was run")
+		}
+	})
+}
+
 func TestARestartEndsWhatRunsAndWhatWaits(t *testing.T) {
 	needs(t, "bash")
 	n := serve(t).open("bash")

@@ -26,7 +26,7 @@ const (
 
 // message is one line from a driver.
 type message struct {
-	Op string `json:"op"` // ready, result, error, end, pong
+	Op string `json:"op"` // ready, begin, result, error, end, pong
 	N  uint64 `json:"n"`  // the cell, or the ping
 
 	Kernel string `json:"kernel"` // ready
@@ -73,7 +73,7 @@ func parse(line []byte) (message, error) {
 
 func (m *message) check() error {
 	switch m.Op {
-	case "pong":
+	case "pong", "begin":
 	case "ready":
 		if !kernelName.MatchString(m.Kernel) {
 			return fmt.Errorf("cannot take %.50q as a kernel's name", m.Kernel)

@@ -379,6 +379,7 @@ def _sunaba_drive():
             signal.signal(signal.SIGINT, on_int)
             try:
                 now["busy"] = True
+                tell(op="begin", n=now["n"])  # from here on an interrupt finds the cell
                 status = run(command["code"])
                 figures()
                 if now["failed"] and status == "ok":
