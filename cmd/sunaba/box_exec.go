@@ -17,7 +17,6 @@ import (
 
 // execCall is what exec and shell were asked for.
 type execCall struct {
-	env     []string
 	dir     string
 	user    string
 	tty     bool

@@ -314,7 +314,7 @@ func TestWhatIsNotUnderstoodIsAnError(t *testing.T) {
 		"no JSON":              {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") }, inspect},
 		"no box":               {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"id":"../x"}`) }, inspect},
 		"a page as an error":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, inspect},
-		"a redirect":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, 302) }, inspect},
+		"a redirect":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, inspect},
 		"no stream":            {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") }, follow},
 		"an end without code":  {stream("event: end\ndata: {\"cause\":\"exited\"}\n\n"), follow},
 		"an event that is not": {stream("event: stdout\ndata: [\n\n"), follow},

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -102,5 +105,61 @@ func TestShellIsATerminalOfItsOwn(t *testing.T) {
 		p = in("box", "exec", id, "--", "/usr/bin/printf", `\033[31mred \302\2330m\n`)
 		p.sees(`\x1b[31mred \u{9b}0m`)
 		p.leaves(0)
+	})
+}
+
+// However a client goes, its program goes with it, unless it is left to itself.
+func TestExecEndsWithItsClient(t *testing.T) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
+		harness.NothingLeft(t)
+		d := harness.StartServer(t, u)
+		sunaba := func(args ...string) *exec.Cmd {
+			cmd := harness.Command(t.Context(), t, u, args...)
+			cmd.Env = append(cmd.Env, "SUNABA_SERVER="+d.URL, "SUNABA_API_KEY="+d.Key)
+			return cmd
+		}
+		out, err := sunaba(append([]string{"box", "create"}, u.Flags()...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := strings.TrimSpace(string(out))
+		var list struct {
+			Processes []struct {
+				PID   int
+				Cause string
+			}
+		}
+		processes := func() int {
+			list.Processes = nil
+			out, err := sunaba("box", "ps", "-o", "json", id).Output()
+			if err == nil {
+				err = json.Unmarshal(out, &list)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(list.Processes)
+		}
+		for n, end := range []os.Signal{syscall.SIGKILL, syscall.SIGTERM, os.Interrupt} {
+			cmd := sunaba("box", "exec", id, "--", "sh", "-c", "trap '' TERM INT HUP; sleep 600")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for processes() != n+1 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			_ = cmd.Process.Signal(end)
+			_ = cmd.Wait()
+			gone := time.Now()
+			for processes(); list.Processes[n].Cause == ""; processes() {
+				if time.Since(gone) > 20*time.Second { // a busy machine; it is asked for at once
+					t.Fatalf("after %v of its client the program runs on", end)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			if code := cmd.ProcessState.ExitCode(); end != syscall.SIGKILL && code != 250 {
+				t.Errorf("%v: exit code %d, want 250", end, code)
+			}
+		}
 	})
 }

@@ -96,6 +96,7 @@ func user() harness.User { return harness.Users()[0] }
 
 func TestClientLibrariesCallEveryTool(t *testing.T) {
 	dir, node := clients(t)
+	harness.NothingLeft(t) // a client that goes takes its boxes with it
 	d := harness.StartServer(t, user())
 	bin, state := harness.Binary(t), harness.State(t, user())
 	for name, argv := range map[string][]string{
@@ -120,6 +121,7 @@ func TestClientLibrariesCallEveryTool(t *testing.T) {
 
 func TestInspectorCallsEveryTool(t *testing.T) {
 	dir, node := clients(t)
+	harness.NothingLeft(t) // a client that goes takes its boxes with it
 	d := harness.StartServer(t, user())
 	bin, state := harness.Binary(t), harness.State(t, user())
 	for name, where := range map[string][]string{
