@@ -126,12 +126,30 @@ func contextFor(ctx context.Context, g box.Guest, in codeArgs) (cc box.CodeConte
 	switch {
 	case i < 0:
 		cc, err = g.OpenContext(ctx, box.ContextSpec{Language: canonical(in.Language)})
+		if err == nil && in.ContextID == "" {
+			cc, err = elder(ctx, g, cc)
+		}
 		return cc, "", err
 	case all[i].State == box.ContextDead:
 		cc, err = g.RestartContext(ctx, all[i].ID)
 		return cc, "the context had died (" + clean(all[i].Detail) + ") and was started anew: its variables are gone", err
 	}
 	return all[i], "", nil
+}
+
+// elder gives a context up that was opened while another call did the same: all
+// calls have to agree on the box's context.
+func elder(ctx context.Context, g box.Guest, mine box.CodeContext) (box.CodeContext, error) {
+	all, err := g.Contexts(ctx)
+	if err != nil {
+		return mine, err
+	}
+	i := slices.IndexFunc(all, func(k box.CodeContext) bool { return k.Language == mine.Language })
+	if i < 0 || all[i].ID == mine.ID {
+		return mine, nil
+	}
+	_ = g.CloseContext(ctx, mine.ID) // nobody knows of it
+	return all[i], nil
 }
 
 // canonical is the name that contexts have for a language.

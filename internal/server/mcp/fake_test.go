@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -145,6 +146,7 @@ type folder struct {
 	mu       sync.Mutex
 	started  []box.ProcessSpec
 	contexts []box.CodeContext
+	opened   int
 	signals  []int
 }
 
@@ -246,7 +248,8 @@ func (b *folder) Contexts(context.Context) ([]box.CodeContext, error) {
 func (b *folder) OpenContext(_ context.Context, s box.ContextSpec) (box.CodeContext, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := box.CodeContext{ID: "ctx" + string(rune('a'+len(b.contexts))), Language: s.Language, Kernel: "fake 1", State: box.ContextIdle}
+	b.opened++
+	c := box.CodeContext{ID: "ctx" + string(rune('a'-1+b.opened)), Language: s.Language, Kernel: "fake 1", State: box.ContextIdle}
 	b.contexts = append(b.contexts, c)
 	return c, nil
 }
@@ -261,6 +264,13 @@ func (b *folder) RestartContext(_ context.Context, id string) (box.CodeContext, 
 		}
 	}
 	return box.CodeContext{}, box.Errorf(box.NotFound, "restart", "cannot find context %s", id)
+}
+
+func (b *folder) CloseContext(_ context.Context, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.contexts = slices.DeleteFunc(b.contexts, func(c box.CodeContext) bool { return c.ID == id })
+	return nil
 }
 
 // RunCell knows a few words of a language of its own.

@@ -325,6 +325,29 @@ func TestDeadContextIsToldAndStartedAnew(t *testing.T) {
 	}
 }
 
+func TestCallsAgreeOnTheContextOfABox(t *testing.T) {
+	cs := pipes(t, Config{Service: newFake(t)}, nil)
+	out, _ := good(t, cs, "create_box", m{})
+	got := make(chan any, 8)
+	for range cap(got) {
+		go func() {
+			res, err := cs.CallTool(context.Background(), &sdk.CallToolParams{Name: "run_code", Arguments: m{"sandbox_id": out["sandbox_id"], "language": "python", "code": "x"}})
+			if err != nil || res.IsError {
+				t.Errorf("run_code: %+v, %v", res, err)
+				got <- nil
+				return
+			}
+			got <- res.StructuredContent.(map[string]any)["context_id"]
+		}()
+	}
+	first := <-got
+	for range cap(got) - 1 {
+		if other := <-got; other != first {
+			t.Errorf("one call used context %v, another %v", first, other)
+		}
+	}
+}
+
 func TestWhatTheServerSetsAModelCannotChange(t *testing.T) {
 	f := newFake(t)
 	cs := pipes(t, Config{Service: f, Sandbox: json.RawMessage(`{"trust":"hostile","resource_limits":{"memory":"64m"}}`)}, nil)
