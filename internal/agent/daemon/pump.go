@@ -36,6 +36,7 @@ type pump struct {
 	f       *os.File
 	scratch *scratches
 	exited  <-chan struct{} // closed when the process has ended
+	woken   <-chan struct{} // closed after that, when whoever waited in f was woken
 }
 
 func (p *pump) run() {
@@ -54,7 +55,7 @@ func (p *pump) run() {
 			return // end of file, or a terminal whose other side is closed
 		}
 	}
-	<-p.exited
+	<-p.woken // before deadlines are set here
 	p.drain()
 }
 

@@ -57,8 +57,9 @@ func (t *table) reap() {
 // attend moves a process's output, and settles its record when all is told.
 func (t *table) attend(p *process) {
 	var pumps sync.WaitGroup
+	woken := make(chan struct{})
 	for i, f := range p.reads {
-		pumps.Go((&pump{out: p.out, i: i, f: f, scratch: t.scratch, exited: p.exited}).run)
+		pumps.Go((&pump{out: p.out, i: i, f: f, scratch: t.scratch, exited: p.exited, woken: woken}).run)
 	}
 	<-p.exited
 	p.in.close()
@@ -68,6 +69,7 @@ func (t *table) attend(p *process) {
 	for _, f := range p.reads {
 		_ = f.SetReadDeadline(time.Now()) // wakes a blocked read; the rest is read by drain
 	}
+	close(woken)
 	pumps.Wait()
 	for _, f := range p.reads {
 		f.Close()
@@ -75,6 +77,8 @@ func (t *table) attend(p *process) {
 	p.out.finish()
 	out, errs := p.out.written()
 	t.mu.Lock()
+	// The kernel counts a child's memory from before its program, when it was ours:
+	// MaxRssBytes is never less than what this process has.
 	p.end = &pb.End{
 		Status: uint32(p.status), StdoutBytes: out, StderrBytes: errs, By: p.endedBy(),
 		CpuMicros:       uint64(time.Duration(p.usage.Utime.Nano()+p.usage.Stime.Nano()) / time.Microsecond),
