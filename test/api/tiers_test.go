@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	gvisor.Dispatch(os.Args)
-	os.Exit(m.Run())
+	os.Exit(harness.Main(m))
 }
 
 func TestTheProcessTier(t *testing.T) {

@@ -1,0 +1,47 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/client"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// TestREST runs the cases through the daemon's HTTP interface, on both tiers.
+func TestREST(t *testing.T) {
+	d := harness.StartServer(t, harness.Users()[0])
+	c, err := client.New(d.URL, d.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tier := range []box.TierName{box.TierProcess, box.TierGvisor} {
+		t.Run(string(tier), func(t *testing.T) {
+			Run(t, func(t *testing.T) Place {
+				sandbox, err := json.Marshal(map[string]any{
+					"runtime": tier, "trust": "trusted",
+					"resource_limits": map[string]any{"memory": "256m", "disk": "128m", "max_processes": 64},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := c.Create(t.Context(), box.Caller{}, box.CreateRequest{Sandbox: sandbox})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := c.Destroy(context.Background(), box.Caller{}, b.ID); err != nil {
+						t.Error(err)
+					}
+				})
+				g, err := c.Guest(t.Context(), box.Caller{}, b.ID, box.ScopeAdmin)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return Place{Box: Over(g), Dir: b.Policy.Workdir, Walls: true}
+			})
+		})
+	}
+}
