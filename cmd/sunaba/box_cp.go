@@ -67,6 +67,12 @@ func boxCopy(ctx context.Context, b *boxCall) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if out && to == "-" { // standard output has the file
+		for _, n := range c.notes {
+			say(n)
+		}
+		return 0, nil
+	}
 	return 0, b.show(map[string]any{"files": c.files, "bytes": c.bytes, "notes": c.notes}, func() {
 		for _, n := range c.notes {
 			say(n)
@@ -189,8 +195,8 @@ func (c *copying) folderOut(p, to string) error {
 		return c.save(dir, name, h.Mode, r)
 	})
 	r.Close()
-	if perr := <-packed; perr != nil && err == nil {
-		err = perr
+	if perr := <-packed; perr != nil && (err == nil || box.KindOf(perr) != box.Fault) {
+		err = perr // the archive is only cut short by it
 	}
 	c.notes = append(c.notes, skipped.Notes()...)
 	return err

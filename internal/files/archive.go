@@ -105,7 +105,7 @@ func (a *archive) next(fn func(string, Header, io.Reader) error) error {
 	case errors.Is(err, tar.ErrInsecurePath):
 		// Judged below, by our own rules.
 	case err != nil:
-		return bad("%v", err)
+		return bad("%w", err)
 	}
 	if a.left.Entries--; a.left.Entries < 0 {
 		return fmt.Errorf("%w: too many members", ErrBudget)
@@ -140,7 +140,7 @@ func (a *archive) count(kind byte) {
 func (a *archive) file(h *tar.Header, fn func(string, Header, io.Reader) error) error {
 	name := strings.TrimPrefix(h.Name, "./")
 	if err := hostfs.CheckName(name); err != nil {
-		return bad("%v", err)
+		return bad("%w", err)
 	}
 	if a.names[name] {
 		return bad("a name appears twice")
@@ -177,7 +177,7 @@ func (m member) Read(p []byte) (int, error) {
 	if err == nil || err == io.EOF || errors.Is(err, ErrBudget) {
 		return n, err
 	}
-	return n, bad("%v", err)
+	return n, bad("%w", err)
 }
 
 // meter counts a stream's bytes, ends it with ErrBudget when it is too long,
