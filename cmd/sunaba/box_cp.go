@@ -214,7 +214,9 @@ func (c *copying) folderIn(name, to string) error {
 		return err
 	}
 	r, w := io.Pipe()
+	read := make(chan struct{})
 	go func() {
+		defer close(read)
 		t := tar.NewWriter(w)
 		err := fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 			if err != nil || p == "." {
@@ -229,6 +231,7 @@ func (c *copying) folderIn(name, to string) error {
 	}()
 	c.files, c.bytes, err = c.g.Unpack(c.ctx, to, "", r)
 	r.Close()
+	<-read // what it noted is ours only then
 	return err
 }
 
