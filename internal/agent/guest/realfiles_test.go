@@ -46,6 +46,15 @@ func TestFilesGoInAndOutAsTheyAre(t *testing.T) {
 		t.Errorf("a part of it reads as %d bytes (%v)", len(got), err)
 	}
 	r.Close()
+	if _, _, err := g.Read(ctx, "/proc/self/mem", 0, 10); err == nil {
+		t.Error("an error of the first piece is not one of the call")
+	}
+	if _, r, err = g.Read(ctx, name, 5<<20, 10); err != nil {
+		t.Error(err)
+	} else if got, err := io.ReadAll(r); err != nil || len(got) > 0 {
+		t.Errorf("behind its end it reads as %d bytes (%v)", len(got), err)
+	}
+	r.Close()
 	if _, err := g.Write(ctx, name, box.WriteOptions{Exclusive: true}, strings.NewReader("")); box.KindOf(err) != box.Conflict {
 		t.Errorf("a file is made twice: %v", err)
 	}

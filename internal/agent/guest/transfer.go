@@ -51,7 +51,17 @@ func (g *Guest) Read(ctx context.Context, path string, offset, length int64) (bo
 	if length >= 0 {
 		r.left, r.due = length, min(r.due, length)
 	}
-	return e, r, r.took(m.Data)
+	// An error of the first piece is one of the call: nothing was passed on yet.
+	if err = r.took(m.Data); err == nil && len(m.Data) == 0 {
+		if r.more(); r.err != io.EOF {
+			err = r.err
+		}
+	}
+	if err != nil {
+		s.close()
+		return box.Entry{}, nil, err
+	}
+	return e, r, nil
 }
 
 // reader is a file's bytes as they come. Close may be called during a Read.
@@ -83,24 +93,27 @@ func (r *reader) Read(p []byte) (int, error) {
 		if r.err != nil {
 			return 0, r.err
 		}
-		m, err := r.s.next()
-		switch {
-		case errors.Is(err, io.EOF) && r.due > 0:
-			r.err = box.Errorf(box.Conflict, r.s.op, "cannot %s: it became shorter meanwhile", r.s.op)
-		case err != nil:
-			r.err = err
-		case len(m.Data) == 0 || m.Entry != nil:
-			r.err = r.s.failed(lie("a piece of nothing"))
-		default:
-			r.rest = m.Data
-			if err := r.took(m.Data); err != nil {
-				return 0, err
-			}
-		}
+		r.more()
 	}
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
 	return n, nil
+}
+
+// more waits for the next piece, and keeps it or what came in its place.
+func (r *reader) more() {
+	m, err := r.s.next()
+	switch {
+	case errors.Is(err, io.EOF) && r.due > 0:
+		r.err = box.Errorf(box.Conflict, r.s.op, "cannot %s: it became shorter meanwhile", r.s.op)
+	case err != nil:
+		r.err = err
+	case len(m.Data) == 0 || m.Entry != nil:
+		r.err = r.s.failed(lie("a piece of nothing"))
+	default:
+		r.rest = m.Data
+		_ = r.took(m.Data)
+	}
 }
 
 // Close ends the transfer.
