@@ -160,6 +160,16 @@ func TestFilesGoBothWaysByteForByte(t *testing.T) {
 	if err != nil || cut || len(list) == 0 || list[len(list)-1].Path != name {
 		t.Errorf("list: %+v, %v, %v", list, cut, err)
 	}
+	var archive bytes.Buffer
+	if err := g.Pack(ctx, "/workspace", 1<<30, &archive); err != nil || archive.Len() < len(data) {
+		t.Errorf("pack: %d bytes, %v", archive.Len(), err)
+	}
+	mine := errors.New("mine")
+	r, w := io.Pipe()
+	r.CloseWithError(mine)
+	if err := g.Pack(ctx, "/workspace", 1<<30, w); !errors.Is(err, mine) || box.KindOf(err) != box.Fault {
+		t.Errorf("pack into what is closed: %v", err)
+	}
 	if err := g.Move(ctx, name, "/workspace/plain", false); err != nil {
 		t.Error(err)
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -165,7 +166,19 @@ func (g *Guest) Read(ctx context.Context, path string, offset, length int64) (bo
 		res.Body.Close()
 		return box.Entry{}, nil, wrong("a part of a file was asked for, and the answer is %s", res.Status)
 	}
-	return e, res.Body, nil
+	return e, &whole{res.Body}, nil
+}
+
+// whole is the body of an answer, whose early end is an error of its own.
+type whole struct{ io.ReadCloser }
+
+func (w *whole) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = box.Errorf(box.Unavailable, "read file", "cannot read on: the answer broke off: %w", err).
+			WithHint("the file may have become shorter, or the daemon may have ended; read it again")
+	}
+	return n, err
 }
 
 // Write implements box.Files. Attributes are not sent.
@@ -223,10 +236,22 @@ func (g *Guest) Pack(ctx context.Context, path string, most int64, w io.Writer) 
 		return err
 	}
 	defer res.Body.Close()
-	if _, err := io.Copy(w, res.Body); err != nil {
+	to := &target{w: w}
+	if _, err := io.Copy(to, res.Body); err != nil && to.failed == nil {
 		return box.Errorf(box.Unavailable, "pack", "cannot read the archive to its end: %w", err)
 	}
-	return nil
+	return to.failed
+}
+
+// target is a writer whose errors are the caller's own, and not the daemon's.
+type target struct {
+	w      io.Writer
+	failed error
+}
+
+func (t *target) Write(p []byte) (n int, err error) {
+	n, t.failed = t.w.Write(p)
+	return n, t.failed
 }
 
 // Unpack implements box.Files.
