@@ -119,6 +119,7 @@ type CellReport struct {
 	StdoutClean string      `json:"stdout_clean" doc:"With control, escape, bidi and invisible characters shown as text."`
 	Stderr      string      `json:"stderr"`
 	StderrClean string      `json:"stderr_clean"`
+	Truncated   bool        `json:"truncated" doc:"Not all is here: it keeps the first MiB of each text, and 8 MiB of results. The stream of events has all."`
 	Error       *CellError  `json:"error,omitempty" doc:"Not there unless the code raised something."`
 }
 
@@ -143,21 +144,31 @@ func (a *API) runCell(w http.ResponseWriter, r *http.Request, g box.Guest, id st
 	t := &cellTeller{start: CellStart{id, cell.ID, limit}}
 	if wantsJSON(q.Accept) {
 		t.report = &CellReport{CellStart: t.start, Results: []CellValue{}}
+		t.out, t.errs = stream.NewCapture(maxKept), stream.NewCapture(maxKept)
 		if err := t.follow(r.Context(), g, id, cell); err != nil {
 			return err
 		}
-		t.report.StdoutClean, t.report.StderrClean = stream.Clean([]byte(t.report.Stdout)), stream.Clean([]byte(t.report.Stderr))
-		return writeJSON(w, t.report)
+		rep := t.report
+		rep.Stdout, rep.StdoutClean = string(t.out.Bytes()), stream.Clean(t.out.Bytes())
+		rep.Stderr, rep.StderrClean = string(t.errs.Bytes()), stream.Clean(t.errs.Bytes())
+		rep.Truncated = rep.Truncated || t.out.Truncated() || t.errs.Truncated()
+		return writeJSON(w, rep)
 	}
 	t.e = a.open(w, r)
 	return t.e.close(t.follow(r.Context(), g, id, cell))
 }
+
+// maxResults bounds the values in a report, in bytes.
+const maxResults = 8 << 20
 
 // cellTeller tells a cell's story, as events or into a report.
 type cellTeller struct {
 	start  CellStart
 	e      *events
 	report *CellReport
+	out    *stream.Capture // of the report
+	errs   *stream.Capture
+	size   int // of the report's results, in bytes
 	begun  bool
 	ended  bool
 }
@@ -200,10 +211,17 @@ func (t *cellTeller) tell(ev box.CellEvent) error {
 func (t *cellTeller) collect(ev box.CellEvent) error {
 	switch {
 	case ev.Kind == box.EventStdout:
-		t.report.Stdout += ev.Text
+		t.out.Write([]byte(ev.Text))
 	case ev.Kind == box.EventStderr:
-		t.report.Stderr += ev.Text
+		t.errs.Write([]byte(ev.Text))
 	case ev.Kind == box.EventResult && ev.Result != nil:
+		for kind, form := range ev.Result.Forms {
+			t.size += len(kind) + len(form)
+		}
+		if t.size > maxResults {
+			t.report.Truncated = true
+			return nil
+		}
 		t.report.Results = append(t.report.Results, CellValue(*ev.Result))
 	case ev.Kind == box.EventError && ev.Error != nil:
 		e := CellError(*ev.Error)

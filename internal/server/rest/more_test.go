@@ -158,6 +158,18 @@ func TestCells(t *testing.T) {
 	if got.Outcome != "timeout" || !got.TimedOut || !strings.Contains(got.Message, "0.2 s (timeout_sec)") {
 		t.Errorf("%+v", got)
 	}
+	run.body = map[string]any{"language": "python", "code": "print " + strings.Repeat("x", 600<<10) + "\nprint " + strings.Repeat("y", 300<<10), "max_output": 1 << 40}
+	got = rest.CellReport{}
+	d.want(200, run, &got)
+	if len(got.Stdout) != 900<<10+2 || got.Truncated {
+		t.Errorf("%d bytes, truncated %t", len(got.Stdout), got.Truncated)
+	}
+	run.body = map[string]any{"language": "python", "code": "x=" + strings.Repeat("z", 900<<10) + strings.Repeat("\nx", 12)}
+	got = rest.CellReport{}
+	d.want(200, run, &got)
+	if len(got.Results) != 9 || !got.Truncated {
+		t.Errorf("%d results, truncated %t", len(got.Results), got.Truncated)
+	}
 	again := ask{method: "POST", path: at(id, "/contexts/cx1/run"), body: map[string]any{"id": "cell", "code": "print a\nprint b"}}
 	read := func(a ask) (names []string) {
 		for _, e := range readEvents(bytes.NewReader(d.want(200, a, nil).body)).all(t) {
@@ -173,7 +185,7 @@ func TestCells(t *testing.T) {
 	}
 	var c rest.ContextPage
 	d.want(200, ask{method: "GET", path: at(id, "/contexts")}, &c)
-	if len(c.Contexts) != 1 || c.Contexts[0].Count != 4 {
+	if len(c.Contexts) != 1 || c.Contexts[0].Count != 6 {
 		t.Errorf("%+v", c)
 	}
 }
