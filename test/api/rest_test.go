@@ -12,7 +12,14 @@ import (
 
 // TestREST runs the cases through the daemon's HTTP interface, on both tiers.
 func TestREST(t *testing.T) {
-	d := harness.StartServer(t, harness.Users()[0])
+	onREST(t, harness.StartServer(t, harness.Users()[0]), func(t *testing.T, _ box.ID, b Box) Place {
+		return Place{Box: b, Dir: "/workspace", Walls: true}
+	})
+}
+
+// onREST runs the cases in boxes of a daemon's, each at the place that is made of
+// it.
+func onREST(t *testing.T, d *harness.Server, place func(*testing.T, box.ID, Box) Place) {
 	c, err := client.New(d.URL, d.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +47,7 @@ func TestREST(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return Place{Box: Over(g), Dir: b.Policy.Workdir, Walls: true}
+				return place(t, b.ID, Over(g))
 			})
 		})
 	}
