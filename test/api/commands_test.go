@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -109,12 +108,13 @@ func (b typed) Pack(ctx context.Context, path string) ([]byte, error) {
 	if _, err := b.run(ctx, nil, "cp", "-r", b.id+":"+path, dir); err != nil {
 		return nil, err
 	}
-	out, err := exec.CommandContext(ctx, "tar", "-C", dir, "-cf", "-", ".").CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+	tool := func(name string, args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		return cmd.CombinedOutput()
 	}
-	if special, err := exec.CommandContext(ctx, "find", dir, "!", "-type", "f", "!", "-type", "d").CombinedOutput(); err != nil || len(special) > 0 {
+	if special, err := tool("find", dir, "!", "-type", "f", "!", "-type", "d"); err != nil || len(special) > 0 {
 		b.t.Errorf("came out, and is neither a file nor a folder: %v %s", err, special)
 	}
-	return out, nil
+	return tool("tar", "-C", dir, "-cf", "-", ".")
 }
