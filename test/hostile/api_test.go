@@ -27,6 +27,7 @@ type apiCase struct {
 func apiCases() []apiCase {
 	return []apiCase{
 		{id: "H37", what: "a link among the results", run: linkAsResult},
+		{id: "H38", what: "a folder swapped while files are put into it", elsewhere: [2]string{"test/api/testdata/cases.txtar", "H38-folder-that-is-a-link-now-and-then"}},
 		{id: "H39", what: "a link where a result is saved", run: linkWhereSaved},
 		{id: "H42", what: "pipes and sockets among the results", run: specialResults},
 		{id: "H47", what: "results in a deep tree", run: deepResults},
@@ -34,6 +35,7 @@ func apiCases() []apiCase {
 		{id: "H50", what: "a device file that is none", elsewhere: [2]string{"internal/host/jail/jail_test.go", "TestDevicesAreWhatTheirNamesSay"}},
 		{id: "H51", what: "an image with links for mount points", elsewhere: [2]string{"internal/host/jail/jail_test.go", "TestImageWithLinksForMountPointsIsRefused"}},
 		{id: "H82", what: "rules for the network that say nothing, or nonsense", run: networkRules},
+		{id: "H87", what: "a token of another tenant", elsewhere: [2]string{"internal/engine/service_test.go", "TestAnotherTenantsBoxIsAsIfItWereNot"}},
 		{id: "H97", what: "the posture of gvisor's processes", elsewhere: [2]string{"test/posture/walls_test.go", "TestWallsOfALiveBox"}},
 		{id: "H97", what: "the posture of the process tier's processes", elsewhere: [2]string{"test/posture/walls_process_test.go", "TestWallsOfALiveProcessBox"}},
 		{id: "CVE-2019-5736", what: "a program whose interpreter is the program that starts it", run: interpreterIsAgent},
