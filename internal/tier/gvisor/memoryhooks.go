@@ -39,7 +39,7 @@ const (
 	// attributes of its files: 3.4 KiB each, measured.
 	heapFree = 32 << 20
 	// heapPause is between two collections of what that kernel no longer needs.
-	heapPause = time.Second
+	heapPause = 100 * time.Millisecond
 )
 
 // memoryKeeper is that bound, in the sentry. It does nothing until begin.
@@ -100,13 +100,20 @@ func (k *memoryKeeper) left(kern *kernel.Kernel) (int64, error) {
 	if ns := kern.RootPIDNamespace(); ns.NumTasks() > processFree { // there are no fewer tasks than processes
 		left -= int64(max(len(ns.ThreadGroups())-processFree, 0)) * processCost
 	}
-	heap := max(ownMemory()-heapFree, 0)
-	if heap > 0 && left < heap && time.Since(k.collected) > heapPause {
-		k.collected = time.Now()
-		debug.FreeOSMemory() // what was removed in the guest may still be there
-		heap = max(ownMemory()-heapFree, 0)
+	return left - max(ownMemory()-heapFree, 0), err
+}
+
+// collect gives back what the guest's kernel no longer needs, such as for files
+// that were removed, and reports whether there is memory now. It takes as long as
+// a guest would take to fill that again: only while it stands still.
+func (k *memoryKeeper) collect(kern *kernel.Kernel) bool {
+	if ownMemory() <= heapFree || time.Since(k.collected) < heapPause {
+		return false
 	}
-	return left - heap, err
+	debug.FreeOSMemory()
+	k.collected = time.Now()
+	left, err := k.left(kern)
+	return err == nil && left >= 0
 }
 
 // ownMemory is what this process has of the host's memory for itself, in bytes:
@@ -142,6 +149,9 @@ func (k *memoryKeeper) relieve(kern *kernel.Kernel) bool {
 	}
 	for {
 		s.begin(kern, first)
+		if k.collect(kern) {
+			return true
+		}
 		if err := first.SendSignal(&linux.SignalInfo{Signo: int32(outOfMemory), Code: linux.SI_KERNEL}); err != nil {
 			return false
 		}
