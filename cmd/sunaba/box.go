@@ -71,6 +71,7 @@ commands:
 
 // boxCall is one such command with its arguments.
 type boxCall struct {
+	noun   string
 	server serverFlags
 	format string
 	args   []string
@@ -88,6 +89,7 @@ type boxCall struct {
 	recurse bool   // cp
 	follow  bool   // logs
 	signal  string // kill
+	newKey  box.Key
 }
 
 // serverFlags say which daemon.
@@ -136,26 +138,28 @@ func keyFile() (string, error) {
 }
 
 // boxCommand is `sunaba box`.
-func boxCommand(args []string) int {
+func boxCommand(args []string) int { return nounCommand("box", boxVerbs(), boxUsage, args) }
+
+// nounCommand is what can be done with a thing of a daemon's.
+func nounCommand(noun string, all []boxVerb, usage func(io.Writer), args []string) int {
 	if len(args) == 0 {
-		boxUsage(os.Stderr)
+		usage(os.Stderr)
 		return exitUsage
 	}
 	if slices.Contains([]string{"-h", "--help", "help"}, args[0]) {
-		boxUsage(os.Stdout)
+		usage(os.Stdout)
 		return 0
 	}
-	all := boxVerbs()
 	i := slices.IndexFunc(all, func(v boxVerb) bool { return v.name == args[0] })
 	if i < 0 {
-		return complain(box.Errorf(box.Invalid, "box", "cannot do %q with a box: there is no such command", args[0]).
-			WithHint("`sunaba box -h` lists the commands"))
+		return complain(box.Errorf(box.Invalid, "box", "cannot do %q with a %s: there is no such command", args[0], noun).
+			WithHint("`sunaba %s -h` lists the commands", noun))
 	}
-	b := &boxCall{format: "text"}
+	b := &boxCall{noun: noun, format: "text"}
 	code, err := b.serve(all[i], args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		boxUsage(os.Stdout)
+		usage(os.Stdout)
 		return 0
 	case err != nil && b.format == "json":
 		return complainJSON(err)
@@ -166,7 +170,7 @@ func boxCommand(args []string) int {
 }
 
 func (b *boxCall) serve(v boxVerb, args []string) (int, error) {
-	fs := newFlags("sunaba box " + v.name)
+	fs := newFlags("sunaba " + b.noun + " " + v.name)
 	fs.StringVar(&b.server.url, "server", "", "")
 	fs.StringVar(&b.format, "o", "text", "")
 	if v.flags != nil {
@@ -174,7 +178,7 @@ func (b *boxCall) serve(v boxVerb, args []string) (int, error) {
 	}
 	// Flags may stand before and behind a box's name, but a program's own are its.
 	for rest := args; ; {
-		if err := parseFlags(fs, rest, "box"); err != nil {
+		if err := parseFlags(fs, rest, b.noun); err != nil {
 			b.format = formatOf(args)
 			return 0, invalid(err)
 		}
@@ -192,7 +196,7 @@ func (b *boxCall) serve(v boxVerb, args []string) (int, error) {
 		b.format = "text"
 		return 0, err
 	case n < v.least || v.most >= 0 && n > v.most:
-		return 0, box.Errorf(box.Invalid, "box "+v.name, "cannot do this with %d arguments: write `sunaba box %s %s`", n, v.name, v.args)
+		return 0, box.Errorf(box.Invalid, "box "+v.name, "cannot do this with %d arguments: write `sunaba %s %s %s`", n, b.noun, v.name, v.args)
 	}
 	var err error
 	if b.c, err = b.server.client(); err != nil {

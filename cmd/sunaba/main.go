@@ -43,6 +43,8 @@ func command(args []string) int {
 		return serveCommand(args[1:])
 	case "box":
 		return boxCommand(args[1:])
+	case "key":
+		return keyCommand(args[1:])
 	case "mcp":
 		return mcpCommand(args[1:])
 	case "doctor":
@@ -57,6 +59,6 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, box, mcp, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, box, key, mcp, doctor, version, help\n", args[0])
 	return exitUsage
 }

@@ -24,7 +24,7 @@ func (s *service) handler(f *serveFlags, state string, loopback bool, log *slog.
 		return nil, err
 	}
 	version, _ := versions()
-	api := rest.New(rest.Config{Service: s, SignKey: key, Version: version})
+	api := rest.New(rest.Config{Service: s, Keys: s, SignKey: key, Version: version})
 	tools := mcp.New(mcp.Config{Service: s, Version: version, Logger: log})
 	mounts := append(api.Mounts(), server.Mount{Pattern: "/mcp", Handler: tools.Handler()})
 	return server.New(server.Config{

@@ -333,3 +333,22 @@ func TestNothingIsUnderstoodInTwoWays(t *testing.T) {
 	d.want(201, start, nil)
 	d.want(405, ask{method: "HEAD", path: at(id, "/files?path=/workspace")}, nil)
 }
+
+func TestKeysComeInPages(t *testing.T) {
+	d := serve(t)
+	var ids []string
+	cursor := ""
+	for range 5 {
+		var page rest.KeyPage
+		d.want(200, ask{method: "GET", path: "/v1/keys?limit=2&cursor=" + cursor, key: servertest.AdminKey}, &page)
+		for _, k := range page.Keys {
+			ids = append(ids, k.ID)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	if got := strings.Join(ids, " "); got != "0123456789ab 1123456789ab 2123456789ab" {
+		t.Errorf("keys %s", got)
+	}
+}

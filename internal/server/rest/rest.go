@@ -32,6 +32,7 @@ import (
 // Config says what a REST interface is made of.
 type Config struct {
 	Service box.Service
+	Keys    box.Keys
 	// SignKey signs URLs of files, 32 bytes or more. A new key makes all URLs
 	// invalid that were signed before. Empty: URLs are not signed.
 	SignKey []byte

@@ -34,7 +34,7 @@ type daemon struct {
 func serve(t *testing.T, change ...func(*rest.Config)) *daemon {
 	t.Helper()
 	d := &daemon{t: t, service: servertest.New(), log: &lines{}, client: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 0}}}
-	c := rest.Config{Service: d.service, SignKey: []byte(strings.Repeat("k", 32)), Version: "test"}
+	c := rest.Config{Service: d.service, Keys: d.service, SignKey: []byte(strings.Repeat("k", 32)), Version: "test"}
 	for _, f := range change {
 		f(&c)
 	}

@@ -102,6 +102,9 @@ func (p probe) run(status string) {
 	a := p.op.ask(p.s)
 	if !p.public {
 		a.key = servertest.Key
+		if strings.HasPrefix(p.path, "/v1/keys") {
+			a.key = servertest.AdminKey
+		}
 	}
 	if strconv.Itoa(p.op.status) == status {
 		p.success(a)
@@ -235,6 +238,10 @@ func (p probe) absent(a ask) {
 	if p.public {
 		p.s.want(204, ask{method: "DELETE", path: at(p.s.id, "")}, nil)
 		p.failure(a, 404, "not_found")
+		return
+	}
+	if strings.HasPrefix(p.path, "/v1/keys/") { // an administrator's, who has no other tenants
+		p.failure(elsewhere(a, servertest.KeyID, "no-such-key"), 404, "not_found")
 		return
 	}
 	nowhere := p.failure(elsewhere(a, p.s.id, string(box.NewID())), 404, "not_found")

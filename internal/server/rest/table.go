@@ -26,6 +26,9 @@ func (a *API) table() []route {
 	}
 	return []route{
 		{pattern: "GET /v1/me", id: "whoami", scope: "", summary: "Tell what holds for the key", add: typed(a.whoami)},
+		{pattern: "POST /v1/keys", id: "createKey", scope: box.ScopeAdmin, summary: "Make a key", errors: json, answers: made, add: typed(a.createKey)},
+		{pattern: "GET /v1/keys", id: "listKeys", scope: box.ScopeAdmin, summary: "List keys", add: typed(a.listKeys)},
+		{pattern: "DELETE /v1/keys/{key}", id: "revokeKey", scope: box.ScopeAdmin, summary: "Make a key useless for good", errors: []int{404}, add: quiet(a.revokeKey)},
 		{pattern: "POST /v1/execute", id: "execute", scope: exec, summary: "Run a program in a box of its own", errors: more(json, state), max: maxExecute, add: typed(a.execute)},
 
 		{pattern: "POST /v1/boxes", id: "createBox", scope: write, summary: "Make a box that lasts", errors: more(json, state), answers: made, add: typed(a.create)},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/server/rest"
+	"github.com/sunaba-dev/sunaba/internal/server/servertest"
 )
 
 // stage is a box with one of everything in it.
@@ -90,7 +91,12 @@ func operations() map[string]operation {
 	type m = map[string]any
 	const doc, sse, raw = "application/json", "text/event-stream", "application/octet-stream"
 	return map[string]operation{
-		"GET /v1/me":                    {ask: get("/v1/me"), status: 200, kind: doc},
+		"GET /v1/me": {ask: get("/v1/me"), status: 200, kind: doc},
+		"POST /v1/keys": {ask: func(*stage) ask {
+			return ask{method: "POST", path: "/v1/keys", body: m{"tenant": "t", "principal": "p", "scopes": words("read")}}
+		}, status: 201, kind: doc},
+		"GET /v1/keys":                  {ask: get("/v1/keys?tenant=t&limit=3"), status: 200, kind: doc},
+		"DELETE /v1/keys/{key}":         {ask: func(*stage) ask { return ask{method: "DELETE", path: "/v1/keys/" + servertest.KeyID} }, status: 204},
 		"POST /v1/execute":              {ask: func(*stage) ask { return ask{method: "POST", path: "/v1/execute", body: m{"command": words("both")}} }, status: 200, kind: doc},
 		"POST /v1/boxes":                {ask: func(*stage) ask { return ask{method: "POST", path: "/v1/boxes", body: m{"metadata": m{"a": "b"}}} }, status: 201, kind: doc},
 		"GET /v1/boxes":                 {ask: get("/v1/boxes?limit=5&destroyed=true"), status: 200, kind: doc},

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+func keyVerbs() []boxVerb {
+	return []boxVerb{
+		{name: "create", args: "--tenant NAME --principal NAME --scopes LIST", help: "make a key and print it, this once", run: keyCreate, flags: keyVerbFlags},
+		{name: "ls", args: "[--tenant NAME]", help: "list keys", run: keyList, flags: keyVerbFlags},
+		{name: "rm", args: "KEY...", help: "make keys useless for good; KEY is the id that ls shows", run: keyRemove, least: 1, most: -1},
+	}
+}
+
+func keyUsage(w io.Writer) {
+	fmt.Fprint(w, `usage:
+  sunaba key COMMAND [flags] [ARG...]     who may call a daemon (takes a key with the scope admin)
+
+commands:
+`)
+	for _, v := range keyVerbs() {
+		describe(w, strings.TrimSpace(v.name+" "+v.args), v.help)
+	}
+	fmt.Fprint(w, "\nflags:\n")
+	describe(w, "--tenant NAME", "whose boxes it sees")
+	describe(w, "--principal NAME", "who it is for, as boxes and logs show it")
+	describe(w, "--scopes LIST", "what it may do, with commas between: read, write, exec, admin")
+	describe(w, "--server URL, -o FORMAT", "as for `sunaba box`")
+}
+
+// keyCommand is `sunaba key`.
+func keyCommand(args []string) int { return nounCommand("key", keyVerbs(), keyUsage, args) }
+
+func keyVerbFlags(fs *flag.FlagSet, b *boxCall) {
+	fs.StringVar(&b.newKey.Tenant, "tenant", "", "")
+	fs.StringVar(&b.newKey.Principal, "principal", "", "")
+	fs.Func("scopes", "", func(s string) error {
+		for scope := range strings.SplitSeq(s, ",") {
+			b.newKey.Scopes = append(b.newKey.Scopes, box.Scope(strings.TrimSpace(scope)))
+		}
+		return nil
+	})
+}
+
+func keyCreate(ctx context.Context, b *boxCall) (int, error) {
+	k, secret, err := b.c.CreateKey(ctx, box.Caller{}, b.newKey)
+	if err != nil {
+		return 0, err
+	}
+	return 0, b.show(struct {
+		keyJSON
+		Secret string `json:"key"`
+	}{keyJSONOf(k), secret}, func() { fmt.Println(secret) })
+}
+
+func keyList(ctx context.Context, b *boxCall) (int, error) {
+	keys, err := b.c.ListKeys(ctx, box.Caller{}, b.newKey.Tenant)
+	if err != nil {
+		return 0, err
+	}
+	all := []keyJSON{}
+	for _, k := range keys {
+		all = append(all, keyJSONOf(k))
+	}
+	return 0, b.show(map[string]any{"keys": all}, func() {
+		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "KEY\tTENANT\tPRINCIPAL\tSCOPES")
+		for _, k := range keys {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", oneLine(k.ID), oneLine(k.Tenant), oneLine(k.Principal), scopeList(k.Scopes))
+		}
+		w.Flush()
+	})
+}
+
+func keyRemove(ctx context.Context, b *boxCall) (int, error) {
+	for _, id := range b.args {
+		if err := b.c.RevokeKey(ctx, box.Caller{}, id); err != nil {
+			return 0, err
+		}
+	}
+	return 0, b.show(map[string]any{"removed": b.args}, func() {})
+}
+
+// keyJSON is a key in a document.
+type keyJSON struct {
+	ID        string      `json:"id"`
+	Tenant    string      `json:"tenant"`
+	Principal string      `json:"principal"`
+	Scopes    []box.Scope `json:"scopes"`
+}
+
+func keyJSONOf(k box.Key) keyJSON { return keyJSON{k.ID, k.Tenant, k.Principal, k.Scopes} }
+
+func scopeList(scopes []box.Scope) string {
+	var all []string
+	for _, s := range scopes {
+		all = append(all, oneLine(string(s)))
+	}
+	return strings.Join(all, ",")
+}
