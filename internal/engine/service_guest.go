@@ -182,7 +182,13 @@ func (u *used) Forget(ctx context.Context, p box.ProcessRef) error {
 
 // Metrics implements box.Guest.
 func (u *used) Metrics(ctx context.Context) (box.Metrics, error) {
-	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Metrics, error) { return g.Metrics(ctx) })
+	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Metrics, error) {
+		m, err := g.Metrics(ctx)
+		if err == nil && m.MemoryTotal == 0 { // a box on the host's kernel does not see its own
+			m.MemoryTotal = u.l.kept.Limits.Memory
+		}
+		return m, err
+	})
 }
 
 // Dial implements box.Guest. A connection is use for as long as it is open.

