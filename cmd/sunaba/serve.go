@@ -180,19 +180,21 @@ func serve(ctx context.Context, f *serveFlags) error {
 	case <-ctx.Done():
 	}
 	log.Info("ending", "boxes", map[bool]string{true: "are destroyed", false: "live on"}[f.destroy])
+	// First the boxes, then the connections: a caller that is cut off would end its
+	// program, and here it is the daemon that goes.
+	if f.destroy {
+		err = s.DestroyAll(context.Background())
+	}
+	err = errors.Join(err, s.Service.Close())
 	sctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
-	if err := srv.Shutdown(sctx); err != nil {
-		err = srv.Close() // streams that would go on for ever
-		log.Info("cut what was under way", "error", err)
+	if serr := srv.Shutdown(sctx); serr != nil {
+		log.Info("cut what was under way", "error", srv.Close())
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		return box.Errorf(box.Fault, "serve", "cannot serve: %w", err)
 	}
-	if f.destroy {
-		return s.DestroyAll(context.Background())
-	}
-	return nil
+	return err
 }
 
 func newLog(w io.Writer, format string) *slog.Logger {

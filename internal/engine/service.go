@@ -202,12 +202,21 @@ func (s *Service) find(ctx context.Context, owner string, id box.ID) (*live, err
 		return nil, err
 	}
 	switch {
+	case s.ctx.Err() != nil && r.Phase != box.PhaseDestroyed:
+		return nil, leaving(id)
 	case r.Phase == box.PhaseDestroyed:
 		return nil, gone(id, r)
 	case r.Phase == box.PhaseCreated:
 		return nil, box.Errorf(box.Unavailable, "find box", "cannot use box %s yet: it is being made", id)
 	}
 	return nil, box.Errorf(box.NotFound, "find box", "cannot find box %s: it is being destroyed", id)
+}
+
+// leaving says that the box is not the one that goes.
+func leaving(id box.ID) *box.Error {
+	e := box.Errorf(box.Unavailable, "use box", "cannot go on with box %s: the daemon is ending; the box lives on", id)
+	e.Retry = time.Second
+	return e
 }
 
 // gone says why a box is no more.

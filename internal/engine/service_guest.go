@@ -70,7 +70,7 @@ func (u *used) ended() error {
 		return gone(u.l.id, r)
 	}
 	if u.s.ctx.Err() != nil {
-		return box.Errorf(box.Unavailable, "use box", "cannot go on with box %s: the daemon is ending; the box lives on", u.l.id)
+		return leaving(u.l.id)
 	}
 	return box.Errorf(box.NotFound, "find box", "cannot find box %s: it is being destroyed", u.l.id)
 }

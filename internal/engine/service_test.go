@@ -604,6 +604,26 @@ func TestMountsOfTheHostNeedTheOperatorsWord(t *testing.T) {
 	}
 }
 
+func TestACallThatTheEndOfTheServiceCutsShortSaysThatTheBoxLives(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{})
+	b.host(i.ID).hang = make(chan struct{})
+	g := b.guest(i.ID)
+	done := make(chan error, 1)
+	go func() { _, err := g.Stat(context.Background(), "/x", false); done <- err }()
+	time.Sleep(20 * time.Millisecond)
+	b.Service.Close()
+	_, err := b.Guest(t.Context(), alice(), i.ID, box.ScopeRead)
+	for _, err := range []error{<-done, err} {
+		if box.KindOf(err) != box.Unavailable || !strings.Contains(err.Error(), "lives on") {
+			t.Error(err)
+		}
+	}
+	if b.tier.count() != 1 {
+		t.Error("the box went with the service")
+	}
+}
+
 func TestALaterServiceTakesUpWhatItCanAndEndsTheRest(t *testing.T) {
 	b := newBench(t, nil)
 	stays, lost := b.make(box.CreateRequest{TTL: 2 * time.Hour, Metadata: map[string]string{"k": "v"}}), b.make(box.CreateRequest{})

@@ -274,3 +274,35 @@ func TestBoxesAndTheirProgramsOutliveTheDaemon(t *testing.T) {
 		}
 	})
 }
+
+// A daemon that is told to end leaves programs alone, those in the foreground, too.
+func TestTheEndOfTheDaemonEndsNoProgram(t *testing.T) {
+	eachTier(t, func(c *client) {
+		b := c.make(nil)
+		seen := make(chan string, 100)
+		done := make(chan error, 1)
+		go func() {
+			done <- c.stream(context.Background(), "POST", b+"/exec", "", map[string]any{"shell": "echo begun; sleep 3; echo done > f; exit 4", "timeout_sec": 0, "tag": "fg"}, func(e event) bool {
+				seen <- e.Name
+				return true
+			})
+		}()
+		for name := range seen {
+			if name == "stdout" {
+				break
+			}
+		}
+		c.Leave()
+		if err := <-done; err != nil {
+			c.t.Logf("the stream ended with %v", err)
+		}
+		close(seen)
+		for name := range seen {
+			if name == "end" {
+				c.t.Error("an end was told")
+			}
+		}
+		c.Start()
+		within(c.t, 20*time.Second, "the program has gone on to its end", func() bool { return c.exec(b, "cat f 2>/dev/null", nil).Stdout == "done\n" })
+	})
+}

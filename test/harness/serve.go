@@ -55,7 +55,7 @@ var serving = regexp.MustCompile(`msg=serving address=(\S+)`)
 // Start starts it again, after Kill or Stop, on another port.
 func (d *Server) Start() {
 	d.t.Helper()
-	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--destroy-boxes"}, d.args...)
+	args := append([]string{"serve", "--listen", "127.0.0.1:0"}, d.args...)
 	d.cmd = Command(context.Background(), d.t, d.User, args...)
 	d.cmd.Env = append(d.cmd.Env, "SUNABA_API_KEY="+d.Key)
 	r, w, err := os.Pipe()
@@ -96,8 +96,28 @@ func (d *Server) Kill() {
 	d.cmd = nil
 }
 
-// Stop ends it in order, with its boxes.
+// Stop ends its boxes, and then it in order.
 func (d *Server) Stop() {
+	d.t.Helper()
+	for {
+		var page struct {
+			Boxes []struct {
+				ID string `json:"id"`
+			} `json:"boxes"`
+		}
+		d.Must("GET", "/v1/boxes", nil, &page)
+		if len(page.Boxes) == 0 {
+			break
+		}
+		for _, b := range page.Boxes {
+			d.Must("DELETE", "/v1/boxes/"+b.ID, nil, nil)
+		}
+	}
+	d.Leave()
+}
+
+// Leave ends it in order. Its boxes live on.
+func (d *Server) Leave() {
 	d.t.Helper()
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	done := make(chan error, 1)
