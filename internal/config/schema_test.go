@@ -259,7 +259,7 @@ func TestSchemaKnowsTheWordsOfTheVocabulary(t *testing.T) {
 		{"trust", doc.Defs.Policy.Properties.Trust.Enum, append(words(box.Trusts()...), "")},
 		{"user", doc.Defs.Policy.Properties.User.Enum, append(words(box.UserOrdinary, box.UserRoot), "")},
 		{"limit", doc.Defs.LimitHit.Properties.Limit.Enum, limitNames},
-		{"kind", doc.Defs.Error.Properties.Kind.Enum, words(box.Invalid, box.Denied, box.Unsupported, box.Unusable, box.NotFound, box.Exhausted, box.Fault)},
+		{"kind", doc.Defs.Error.Properties.Kind.Enum, words(box.Invalid, box.Denied, box.Unsupported, box.Unusable, box.NotFound, box.Conflict, box.Unavailable, box.Exhausted, box.Fault)},
 	} {
 		slices.Sort(c.got)
 		slices.Sort(c.want)

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // Argv is the name that the program goes by.
@@ -54,6 +56,9 @@ func Main(argv []string) int {
 }
 
 func serve(a args) error {
+	if err := host.DefaultSignals(); err != nil { // for every program: what is ignored is passed on
+		return err
+	}
 	settings()
 	s, err := newStarter()
 	if err != nil {

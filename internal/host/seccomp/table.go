@@ -139,6 +139,7 @@ var plain = []group{
 	}},
 	{"needless", enosys, "hardly any program calls them, each is kernel code to attack, and all can be absent from a kernel", []call{
 		{"memfd_secret", 447, 447}, {"cachestat", 451, 451}, {"modify_ldt", 154, -1}, {"remap_file_pages", 216, 234}, {"lsm_get_self_attr", 459, 459}, {"lsm_set_self_attr", 460, 460}, {"lsm_list_modules", 461, 461},
+		{"file_getattr", 468, 468}, {"file_setattr", 469, 469}, {"listns", 470, 470}, {"rseq_slice_yield", 471, 471},
 	}},
 	{"obsolete", enosys, "gone from the kernel, or never in it", []call{
 		{"uselib", 134, -1}, {"ustat", 136, -1}, {"sysfs", 139, -1}, {"_sysctl", 156, -1}, {"create_module", 174, -1}, {"get_kernel_syms", 177, -1}, {"query_module", 178, -1}, {"nfsservctl", 180, 42}, {"lookup_dcookie", 212, 18},
