@@ -106,9 +106,12 @@ for i in range(%d): sys.stdout.write("%%07d\n" %% i)'`, size/8), map[string]any{
 func TestOutputComesAsItIsWritten(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
-		first := false
+		first, told := false, ""
 		if err := c.stream(t.Context(), "POST", b+"/exec", "", map[string]any{"command": []string{"python3", "-c", "print('first'); import time; time.sleep(30)"}, "timeout_sec": 40}, func(e event) bool {
-			first = first || e.Name == "stdout" && string(e.bytes()) == "first\n"
+			if e.Name == "stdout" {
+				told += string(e.bytes())
+			}
+			first = told == "first\n"
 			if e.Name == "end" {
 				c.t.Errorf("it ended before its output came: %+v", e.Data)
 			}
