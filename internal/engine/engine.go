@@ -150,7 +150,7 @@ func (e *Engine) decide(p policy.Request, id box.ID) (policy.Decision, box.Tier,
 	p.Spec.ID = id
 	p.Spec.Hostname = hostname
 	var err error
-	if p.Spec.Mounts, err = judgeMounts(p.Spec.Mounts, p.Spec.NoMount); err != nil {
+	if p.Spec.Mounts, err = judgeMounts(p.Spec.Mounts, p.Spec.NoMount, p.MountRoots); err != nil {
 		return policy.Decision{}, nil, err
 	}
 	h := policy.Host{Usable: make(map[box.TierName]box.Caps)}

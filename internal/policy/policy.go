@@ -32,6 +32,9 @@ type Request struct {
 	AllowWeaker bool
 	// MustNotBeWeak refuses a tier that cannot enforce all it should here.
 	MustNotBeWeak bool
+	// MountRoots, if not nil, are the only folders of the host below which the
+	// sources of mounts may lie, with all links resolved.
+	MountRoots []string
 
 	Spec box.Spec
 }

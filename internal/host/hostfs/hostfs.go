@@ -54,6 +54,18 @@ func openHandle(path string, flags int) (*os.File, fs.FileInfo, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
 	})
+	return handleOf(fd, path, err)
+}
+
+// openStraight is openHandle for a path in which no component may be a symbolic
+// link.
+func openStraight(path string) (*os.File, fs.FileInfo, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	fd, err := retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
+	return handleOf(fd, path, err)
+}
+
+func handleOf(fd int, path string, err error) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -33,6 +33,18 @@ var ErrRefused = errors.New("refused")
 // tier has to see to that itself.
 func OpenMountSource(path string, refused []string) (*os.File, fs.FileInfo, error) {
 	f, info, err := openHandle(path, 0)
+	return judged(f, info, err, path, refused)
+}
+
+// OpenResolvedSource is [OpenMountSource] for a path whose links were resolved
+// before: one that is there by now is an error. Whoever may write somewhere on
+// the way, as a box may in a shared folder, leads it nowhere else.
+func OpenResolvedSource(path string, refused []string) (*os.File, fs.FileInfo, error) {
+	f, info, err := openStraight(path)
+	return judged(f, info, err, path, refused)
+}
+
+func judged(f *os.File, info fs.FileInfo, err error, path string, refused []string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot open mount source: %w", err)
 	}

@@ -165,3 +165,27 @@ func TestRefusedSourcesAreFoundThroughBindMounts(t *testing.T) {
 		}
 	}
 }
+
+func TestAResolvedSourceIsReachedThroughNoLink(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"l": "a", "a/l": "b"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{"a/b": true, "a/l": false, "l/b": false, "l": false} {
+		f, _, err := OpenResolvedSource(filepath.Join(dir, name), nil)
+		if (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+}

@@ -36,10 +36,11 @@ func (s *Site) Mounts(spec box.Spec, img *image.Image, uid int) ([]Mount, []*os.
 		own := slices.Contains(img.Binds, m)
 		// Whoever writes below the state folder chooses the next box's image.
 		refused := append(slices.Clip(spec.NoMount), s.State)
+		open := hostfs.OpenResolvedSource // the engine resolved links, and judged where they lead
 		if own {
-			refused = nil // the image's own folders: /usr and what the operator listed
+			refused, open = nil, hostfs.OpenMountSource // the image's own folders: /usr and what the operator listed
 		}
-		f, info, err := hostfs.OpenMountSource(m.Source, refused)
+		f, info, err := open(m.Source, refused)
 		if err != nil {
 			return out, trees, box.Errorf(box.Denied, "mount", "%w", err)
 		}
