@@ -172,7 +172,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 	srv := server.HTTP(h)
 	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(listener) }()
+	go func() { done <- srv.Serve(server.Patient(listener)) }()
 	log.Info("serving", "address", listener.Addr().String(), "state", state)
 	select {
 	case err := <-done:
