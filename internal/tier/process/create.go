@@ -216,6 +216,9 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 	if err != nil {
 		return s, passed, err
 	}
+	if spec.Lasting && !t.Root() {
+		roomToPass(&s)
+	}
 	if s.HasSeeds {
 		sealed, err := b.SeedArchive()
 		if err != nil {
@@ -231,6 +234,20 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		passed = append(passed, program...)
 	}
 	return s, passed, nil
+}
+
+// roomToPass lets the cell of a box that lasts keep its caller's limit of open
+// files; its programs get their own from the agent. The kernel lets nobody pass a
+// descriptor while more than that limit are in flight, by whomever of the same
+// user (ETOOMANYREFS of unix(7)): with the programs' limit, as many descriptors
+// in one box's sockets would keep all boxes of this user from their agents.
+func roomToPass(s *cell.Setup) {
+	n := s.CellLimits[syscall.RLIMIT_NOFILE]
+	delete(s.CellLimits, syscall.RLIMIT_NOFILE)
+	if s.Limits == nil {
+		s.Limits = make(map[int]uint64)
+	}
+	s.Limits[syscall.RLIMIT_NOFILE] = n
 }
 
 // asRoot mounts the image and a store of a fixed size, and returns the files in

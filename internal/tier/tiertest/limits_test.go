@@ -177,3 +177,37 @@ func stop(t *testing.T, pid int) {
 	}
 	t.Fatalf("process %d does not stop", pid)
 }
+
+// flight puts as many descriptors on the way as the kernel takes, and stays.
+const flight = `exec python3 -c '
+import array, os, socket, sys
+fds, kept, n = array.array("i", [os.open("/dev/null", 0) for _ in range(200)]), [], 0
+try:
+    while n < 4000:
+        kept.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        for _ in range(5):
+            kept[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            n += len(fds)
+except OSError as e:
+    print(n, e.errno, flush=True)
+sys.stdin.read()'`
+
+// The kernel lets nobody pass a descriptor while a user has more than his limit of
+// open files on the way: ETOOMANYREFS of unix(7). An ordinary user's boxes are one
+// user.
+func TestWhatOneBoxHasOnTheWayKeepsNobodyFromAnother(t *testing.T) {
+	p := newPlace(t, box.TierProcess)
+	bad, good := p.create(t, spec()), p.create(t, spec())
+	g := use(t, bad)
+	b := begin(t, g, flight)
+	var n, errno int
+	if line := said(t, g, b.PID); !strings.HasSuffix(strings.TrimSpace(line), "109") {
+		t.Fatalf("the flood said %q", line)
+	} else if _, err := fmt.Sscan(line, &n, &errno); err != nil || n <= 256 {
+		t.Fatalf("%d descriptors are on the way (%v)", n, err)
+	}
+	run(t, use(t, good), "true")
+	p.destroy(t, bad)
+	p.destroy(t, good)
+	p.empty(t)
+}
