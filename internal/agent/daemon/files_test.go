@@ -371,3 +371,36 @@ func TestUsersOfABoxWithRoot(t *testing.T) {
 		t.Errorf("got %q", got.out)
 	}
 }
+
+// What cannot be opened for want of descriptors is no folder to be left out.
+func TestWithoutDescriptorsFoldersAreNotLeftOut(t *testing.T) {
+	r := begin(t, harness.Users()[0])
+	r.write(t, r.dir+strings.Repeat("/d", 60)+"/f", nil, &pb.WriteHead{Parents: true})
+	if all, _ := r.list(t, r.dir, 64, 0); len(all) != 61 {
+		t.Fatalf("%d entries", len(all))
+	}
+	pid := r.cmd.Process.Pid
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Skipf("cannot count the agent's descriptors: %v", err)
+	}
+	few := unix.Rlimit{Cur: uint64(len(open) + 20), Max: uint64(len(open) + 20)}
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &few, nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := r.FilesClient.List(deadline(t), connect.NewRequest(&pb.ListRequest{Path: []byte(r.dir), Depth: 64}))
+	if err == nil {
+		for s.Receive() {
+		}
+		err = s.Err()
+	}
+	wantError(t, err, connect.CodeResourceExhausted, "too many open files")
+	_, _, err = r.pack(t, r.dir, 1<<20)
+	wantError(t, err, connect.CodeResourceExhausted, "too many open files")
+	w, err := r.FilesClient.Watch(deadline(t), connect.NewRequest(&pb.WatchRequest{Path: []byte(r.dir), Recursive: true}))
+	if err == nil {
+		w.Receive()
+		err = w.Err()
+	}
+	wantError(t, err, connect.CodeResourceExhausted, "too many open files")
+}

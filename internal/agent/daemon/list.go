@@ -72,6 +72,12 @@ func openDir(at int, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// lacking reports whether something failed for want of descriptors or memory,
+// which is no property of a file: to leave it out would be a lie.
+func lacking(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
 // names reads at most n names, sorted, and whether there are more.
 func names(dir *os.File, n int) (all []string, more bool, err error) {
 	for len(all) <= n {
@@ -154,7 +160,10 @@ func (l *lister) look(dir *os.File, name, p string, depth int) (*pb.Entry, *os.F
 		l.cut = l.cut || l.clipped && e.Kind == pb.Kind_KIND_DIR
 		return e, nil, nil
 	}
-	sub, _ := openDir(fd, name, unix.O_NOFOLLOW)
+	sub, err := openDir(fd, name, unix.O_NOFOLLOW)
+	if lacking(err) {
+		return nil, nil, err
+	}
 	return e, sub, nil
 }
 

@@ -155,6 +155,9 @@ func (k *packer) one(dir *os.File, name, rel string, depth int) error {
 			err = errSkip
 		}
 	})
+	if lacking(err) {
+		return err
+	}
 	if err != nil {
 		k.skipped++
 		return nil

@@ -89,6 +89,9 @@ func (w *watcher) add(rel string, came bool) error {
 		return nil
 	}
 	dir, err := openDir(unix.AT_FDCWD, path.Join(w.root, rel), 0)
+	if lacking(err) {
+		return err
+	}
 	if err != nil {
 		return nil // a file, or gone, or closed to us
 	}
