@@ -14,6 +14,7 @@ const (
 	maxPID   = 1 << 22 // PID_MAX_LIMIT of proc_sys_kernel(5)
 	maxTag   = 256     // bytes
 	maxList  = 10_000  // entries of one answer
+	maxTold  = 4 << 20 // bytes of paths and links in a list of files
 	maxShort = 1 << 10 // bytes of a name, version or user
 )
 

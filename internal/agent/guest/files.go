@@ -58,6 +58,7 @@ func (g *Guest) List(ctx context.Context, path string, depth, most int) (entries
 	}
 	defer s.close()
 	var beats beats // messages that bring nothing
+	told := 0       // bytes of names: a path in a hostile tree has 16 KiB
 	for {
 		m, err := s.next()
 		if errors.Is(err, io.EOF) {
@@ -77,6 +78,9 @@ func (g *Guest) List(ctx context.Context, path string, depth, most int) (entries
 			}
 			if err != nil {
 				return nil, false, s.failed(err)
+			}
+			if told += len(e.Path) + len(e.Link); told > maxTold {
+				return entries, true, nil
 			}
 			entries = append(entries, e)
 		}

@@ -15,7 +15,10 @@ import (
 )
 
 // maxNames bounds what is remembered of an archive while it passes, in bytes.
-const maxNames = 8 << 20
+const maxNames = 16 << 20
+
+// linkCost is what remembering a name costs beside its bytes.
+const linkCost = 64
 
 // Pack implements box.Guest. The agent's archive is read and written anew: what
 // w gets has folders, files and links only, each with a name below the packed
@@ -34,7 +37,7 @@ func (g *Guest) Pack(ctx context.Context, from string, most int64, w io.Writer) 
 		return err
 	}
 	defer s.close()
-	p := &packer{in: &packed{s: s, left: most}, links: map[string]bool{}}
+	p := &packer{in: &packed{s: s, left: most}, links: map[string]bool{}, files: most}
 	p.out = tar.NewWriter(w)
 	return p.copy()
 }
@@ -74,7 +77,8 @@ type packer struct {
 	in    *packed
 	out   *tar.Writer
 	links map[string]bool // symbolic links that passed, by clean name
-	names int             // bytes of their names
+	names int             // bytes of their names, and linkCost for each
+	files int64           // bytes of files that may still come
 }
 
 func (p *packer) copy() error {
@@ -96,6 +100,11 @@ func (p *packer) copy() error {
 		}
 		if fresh.Typeflag != tar.TypeReg {
 			continue
+		}
+		// A file with holes would be longer here than it came: an honest agent writes
+		// them out, and the bound is of what leaves here.
+		if p.files -= fresh.Size; p.files < 0 {
+			return p.in.s.failed(lie("a file of more bytes than were asked for"))
 		}
 		if n, err := io.Copy(p.out, in); err != nil && n < h.Size && p.in.err != nil {
 			return p.broken(err)
@@ -149,7 +158,7 @@ func (p *packer) header(h *tar.Header) (*tar.Header, error) {
 		if err := checkText(h.Linkname, maxPath, "a link"); err != nil {
 			return nil, err
 		}
-		if p.names += len(name); p.names > maxNames {
+		if p.names += len(name) + linkCost; p.names > maxNames {
 			return nil, box.Errorf(box.Exhausted, p.in.s.op, "cannot %s: it has too many links", p.in.s.op)
 		}
 		p.links[name] = true

@@ -130,7 +130,7 @@ type fileList struct {
 // EntryPage is a page of files.
 type EntryPage struct {
 	Entries []Entry `json:"entries"`
-	Next    string  `json:"next" doc:"The cursor of the next page; empty at the end. A list ends at 10000 entries: see cut."`
+	Next    string  `json:"next" doc:"The cursor of the next page; empty at the end. A list ends at 10000 entries, or 4 MiB of paths: see cut."`
 	Cut     bool    `json:"cut" doc:"There is more than can be paged through: list a folder below."`
 }
 
@@ -158,7 +158,7 @@ func (a *API) fileList(ctx context.Context, in *fileList) (EntryPage, error) {
 		out.Entries = append(out.Entries, entryOf(e))
 	}
 	switch {
-	case cut && most == maxListed:
+	case cut && (most == maxListed || len(all) < most): // or their names are too long
 		out.Cut = true
 	case cut:
 		out.Next = strconv.Itoa(most)
