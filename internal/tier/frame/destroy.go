@@ -22,12 +22,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if b.Child != nil {
-		b.Child.Kill()
-		select {
-		case <-b.Child.Done():
-		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", b.Spec.ID))
-		}
+		errs = append(errs, endFirst(ctx, b.Spec.ID, b.Child, b.Group))
 	}
 	if b.Conn != nil {
 		b.Conn.Close()
@@ -52,6 +47,32 @@ func (b *Box) Destroy(ctx context.Context) error {
 		b.guard.dismiss()
 	}
 	return nil
+}
+
+// aloneTime is how long the first process has to die before all others are ended
+// with it. It takes milliseconds; but it dies on its own time, and the programs
+// that keep it from having any (sched_setscheduler(2), SCHED_IDLE) die after it.
+const aloneTime = 500 * time.Millisecond
+
+// endFirst ends a box's first process, and with it the box's PID namespace.
+func endFirst(ctx context.Context, id box.ID, first *host.Child, g *cgroup.Group) error {
+	first.Kill()
+	select {
+	case <-first.Done():
+		return nil
+	case <-ctx.Done():
+	case <-time.After(aloneTime):
+	}
+	var err error
+	if g != nil {
+		err = g.Kill(ctx)
+	}
+	select {
+	case <-first.Done():
+		return nil
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("cannot end box %s: its processes do not die", id), err)
+	}
 }
 
 // removeLasting removes what a box that lasts has a name for: its folder last,
