@@ -46,6 +46,8 @@ type live struct {
 
 	destroying sync.Mutex // held by whoever destroys it
 	destroyed  bool
+	reason     box.Reason // why it was first meant to be destroyed; under destroying
+	detail     string
 }
 
 func (s *Service) newLive(r box.Record, k kept, b box.Lasting, p *tenant.Pass) *live {
@@ -131,6 +133,10 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	if l.destroyed {
 		return nil
 	}
+	if l.reason == "" {
+		l.reason, l.detail = reason, detail
+	}
+	reason, detail = l.reason, l.detail // who tries again has no other
 	actx, acancel := context.WithTimeout(ctx, askTimeout)
 	acc, err := l.box.Account(actx)
 	acancel()

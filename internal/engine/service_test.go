@@ -556,6 +556,19 @@ func TestABoxThatCannotBeDestroyedStaysKnownAndIsTriedAgain(t *testing.T) {
 	b.becomes(i.ID, box.ReasonAsked)
 }
 
+func TestABoxThatIsDestroyedAtTheSecondTryEndsForTheFirstReason(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{TTL: 100 * time.Millisecond})
+	h := b.host(i.ID)
+	h.stuck.Store(true)
+	time.Sleep(reapEvery + 500*time.Millisecond)
+	if b.host(i.ID) == nil {
+		t.Fatal("it could be destroyed")
+	}
+	h.stuck.Store(false)
+	b.becomes(i.ID, box.ReasonTTL)
+}
+
 func TestAProgramKilledForWantOfMemoryIsTold(t *testing.T) {
 	b := newBench(t, nil)
 	i := b.make(box.CreateRequest{})
