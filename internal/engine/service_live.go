@@ -45,13 +45,15 @@ type live struct {
 	told  int64     // kills for want of memory that belong to processes whose end was told
 
 	destroying sync.Mutex // held by whoever destroys it
-	destroyed  bool
+	cleared    bool       // nothing of it is left on the host
+	destroyed  bool       // and that is written down
 	reason     box.Reason // why it was first meant to be destroyed; under destroying
 	detail     string
+	account    []byte
 }
 
 func (s *Service) newLive(r box.Record, k kept, b box.Lasting, p *tenant.Pass) *live {
-	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: r.Ends, used: time.Now()}
+	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	l.guest = s.cfg.Guest(b.Agent)
 	return l
@@ -101,7 +103,18 @@ func (l *live) giveUp() {
 func (l *live) setEnds(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ends = t
+	l.ends = steady(t)
+}
+
+// steady is a moment of the wall clock as this process's own clock will see it:
+// somebody who sets the wall clock lets no box end early or live on (time.Time,
+// "Monotonic Clocks").
+func steady(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	n := time.Now()
+	return n.Add(t.Sub(n))
 }
 
 // Destroy implements box.Service.
@@ -136,33 +149,52 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	if l.reason == "" {
 		l.reason, l.detail = reason, detail
 	}
-	reason, detail = l.reason, l.detail // who tries again has no other
-	actx, acancel := context.WithTimeout(ctx, askTimeout)
-	acc, err := l.box.Account(actx)
-	acancel()
-	var account []byte
+	if err := s.clear(ctx, l); err != nil {
+		return err // it stays known, and the reaper tries again
+	}
+	k := l.kept
+	k.Env = nil // nobody needs it any more, and there may be keys in it
+	spec, err := json.Marshal(k)
 	if err == nil {
-		account, err = json.Marshal(acc)
+		_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
+			r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, l.reason, l.detail, now(), l.account
+			r.Spec, r.State = spec, nil
+			return nil
+		})
+	}
+	if err != nil && box.KindOf(err) != box.NotFound {
+		return err // a row that says that it runs would never be true again
+	}
+	l.destroyed = true
+	s.mu.Lock()
+	delete(s.boxes, l.id)
+	s.mu.Unlock()
+	s.cfg.Log.InfoContext(ctx, "box destroyed", "box", l.id, "tenant", l.tenant, "reason", l.reason, "detail", l.detail)
+	return nil
+}
+
+// clear leaves nothing of a box on the host, and gives its share back.
+func (s *Service) clear(ctx context.Context, l *live) error {
+	if l.cleared {
+		return nil
+	}
+	actx, cancel := context.WithTimeout(ctx, askTimeout)
+	acc, err := l.box.Account(actx)
+	cancel()
+	if err == nil {
+		l.account, err = json.Marshal(acc)
 	}
 	if err != nil {
-		account = nil // it is no reason to leave the box
+		l.account = nil // it is no reason to leave the box
 	}
 	l.cancel()
 	l.guest.Close()
 	if err := destroy(ctx, l.box); err != nil {
-		return err // it stays known, and the reaper tries again
+		return err
 	}
-	_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
-		r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, reason, detail, now(), account
-		return nil
-	})
-	l.destroyed = true
+	l.cleared = true
 	l.pass.Release()
-	s.mu.Lock()
-	delete(s.boxes, l.id)
-	s.mu.Unlock()
-	s.cfg.Log.InfoContext(ctx, "box destroyed", "box", l.id, "tenant", l.tenant, "reason", reason, "detail", detail)
-	return err
+	return nil
 }
 
 // reap ends boxes whose time is over or that nobody uses, and those whose
@@ -271,6 +303,9 @@ func (s *Service) recover(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
+	}
+	if err := s.cfg.Store.UnclaimFailed(ctx); err != nil {
+		return err
 	}
 	keep := func(id box.ID) bool { return s.lookup(id) != nil }
 	for _, t := range s.cfg.Engine.Tiers {
