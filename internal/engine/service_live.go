@@ -286,8 +286,9 @@ func (s *Service) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range rows {
-		l, err := s.recoverOne(ctx, r)
+	found, errs := s.recoverAll(ctx, rows)
+	for i, r := range rows {
+		l, err := found[i], errs[i]
 		if err == nil {
 			s.admit(l)
 			continue
@@ -328,6 +329,26 @@ func (s *Service) recover(ctx context.Context) error {
 // for which keep is false, and returns their IDs.
 type LastingSweeper interface {
 	SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error)
+}
+
+// recoverAtOnce is how many boxes are taken up at a time. One that does not answer
+// takes seconds until it is given up, and a box can see to it that it does not
+// answer: they must not add up before anybody is served.
+const recoverAtOnce = 64
+
+func (s *Service) recoverAll(ctx context.Context, rows []box.Record) ([]*live, []error) {
+	found, errs := make([]*live, len(rows)), make([]error, len(rows))
+	slots := make(chan struct{}, recoverAtOnce)
+	var all sync.WaitGroup
+	for i, r := range rows {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			found[i], errs[i] = s.recoverOne(ctx, r)
+		})
+	}
+	all.Wait()
+	return found, errs
 }
 
 func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {

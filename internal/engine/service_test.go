@@ -25,6 +25,7 @@ type plainTier struct {
 	mu     sync.Mutex
 	boxes  map[box.ID]*plainBox // what is "on the host": it outlives a service
 	create func(box.Spec) error
+	slow   time.Duration // before a box is found again
 }
 
 func newPlainTier() *plainTier {
@@ -47,6 +48,7 @@ func (t *plainTier) Create(_ context.Context, s box.Spec) (box.Box, error) {
 }
 
 func (t *plainTier) Recover(_ context.Context, id box.ID, state []byte) (box.Box, error) {
+	time.Sleep(t.slow)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b := t.boxes[id]; b != nil && string(state) == "state of "+string(id) {
@@ -634,6 +636,22 @@ func TestACallThatTheEndOfTheServiceCutsShortSaysThatTheBoxLives(t *testing.T) {
 	}
 	if b.tier.count() != 1 {
 		t.Error("the box went with the service")
+	}
+}
+
+func TestBoxesThatAnswerLateHoldNoStartUpTogether(t *testing.T) {
+	b := newBench(t, nil)
+	for range 20 {
+		b.make(box.CreateRequest{})
+	}
+	b.tier.slow = 500 * time.Millisecond
+	begun := time.Now()
+	b.again()
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("20 boxes that take half a second each took %v", took)
+	}
+	if b.tier.count() != 20 {
+		t.Errorf("%d of 20 boxes are there", b.tier.count())
 	}
 }
 
