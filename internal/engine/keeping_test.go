@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -105,6 +107,43 @@ func TestTheWallClockEndsNoBox(t *testing.T) {
 		var err error
 		if i, err = b.Prolong(t.Context(), alice(), i.ID, 3*time.Hour); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// leftAgent is an agent whose caller goes away while it starts a program.
+type leftAgent struct {
+	Agent
+	leave  func()
+	killed []int
+}
+
+func (a *leftAgent) Start(ctx context.Context, _ box.ProcessSpec) (box.Process, error) {
+	a.leave()
+	if err := ctx.Err(); err != nil {
+		return box.Process{}, err
+	}
+	return box.Process{PID: 7}, nil
+}
+
+func (a *leftAgent) Signal(ctx context.Context, p box.ProcessRef, _ int, _ bool) error {
+	a.killed = append(a.killed, p.PID)
+	return ctx.Err()
+}
+
+func TestAStartThatIsGivenUpLeavesNoProgram(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{})
+	for _, detached := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		agent := &leftAgent{Agent: b.lookup(i.ID).guest, leave: cancel}
+		b.lookup(i.ID).guest = agent
+		p, err := b.guest(i.ID).Start(ctx, box.ProcessSpec{Command: box.Command{Argv: []string{"x"}}, Detached: detached})
+		if detached && (err != nil || p.PID != 7 || len(agent.killed) != 0) {
+			t.Errorf("detached: %v, %+v, killed %v", err, p, agent.killed)
+		}
+		if !detached && (!errors.Is(err, context.Canceled) || len(agent.killed) != 1) {
+			t.Errorf("%v, killed %v", err, agent.killed)
 		}
 	}
 }

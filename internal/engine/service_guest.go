@@ -106,8 +106,25 @@ func (u *used) Start(ctx context.Context, p box.ProcessSpec) (box.Process, error
 		p.Dir = u.l.kept.Workdir
 	}
 	p.Env = u.environment(p.User, p.Env)
-	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Process, error) { return g.Start(ctx, p) })
+	// A start that its caller gives up in the middle would leave a program that
+	// nobody knows the number of.
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), launchTimeout)
+	defer cancel()
+	made, err := get(whole, u, func(ctx context.Context, g box.Guest) (box.Process, error) { return g.Start(ctx, p) })
+	if err == nil && ctx.Err() != nil && !p.Detached {
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		defer cancel()
+		_ = u.Signal(kill, box.ProcessRef{PID: made.PID}, int(syscall.SIGKILL), true) // it may have ended, or its box
+		err = ctx.Err()
+	}
+	if err != nil {
+		return box.Process{}, err
+	}
+	return made, nil
 }
+
+// launchTimeout is how long a box may take to start a program, whoever waits.
+const launchTimeout = 30 * time.Second
 
 func (u *used) environment(user box.User, more []string) []string {
 	var all []string
