@@ -226,6 +226,10 @@ func (s *Service) reap() {
 	}
 }
 
+// silentTime is how long a box that nobody uses may not answer to whether anything
+// runs in it: a program can stop its agent.
+const silentTime = time.Minute
+
 // over says why a box is to be destroyed now, or nothing.
 func (l *live) over(ctx context.Context) box.Reason {
 	l.mu.Lock()
@@ -244,6 +248,9 @@ func (l *live) over(ctx context.Context) box.Reason {
 	defer cancel()
 	all, err := l.guest.Processes(ctx)
 	if err != nil {
+		if time.Since(used) >= l.kept.Idle+silentTime {
+			return box.ReasonIdle // whatever runs in there, nobody can use it
+		}
 		return "" // it is known another time, or the box has ended
 	}
 	for _, p := range all {

@@ -121,12 +121,16 @@ type plainAgent struct {
 	hang      chan struct{} // if set, Stat waits for it
 	started   []box.ProcessSpec
 	end       *box.End
+	silent    bool // it does not say what runs
 }
 
 func (a *plainAgent) Close() {}
 func (a *plainAgent) Processes(context.Context) ([]box.Process, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.silent {
+		return nil, box.Errorf(box.Unavailable, "list processes", "cannot list processes: the box does not answer")
+	}
 	return a.list, nil
 }
 func (a *plainAgent) Contexts(context.Context) ([]box.CodeContext, error) { return nil, nil }
@@ -494,6 +498,24 @@ func TestABoxThatNobodyUsesEndsUnlessAProgramRuns(t *testing.T) {
 	h.mu.Unlock()
 	b.becomes(busy.ID, box.ReasonIdle)
 	b.becomes(called.ID, box.ReasonIdle)
+}
+
+func TestABoxThatDoesNotAnswerIsIdleAfterAWhile(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{Idle: 100 * time.Millisecond})
+	h := b.host(i.ID)
+	h.mu.Lock()
+	h.silent = true
+	h.mu.Unlock()
+	time.Sleep(2 * reapEvery)
+	if b.host(i.ID) == nil {
+		t.Fatal("it was ended at once: something may run in it")
+	}
+	l := b.lookup(i.ID)
+	l.mu.Lock()
+	l.used = time.Now().Add(-silentTime - time.Second)
+	l.mu.Unlock()
+	b.becomes(i.ID, box.ReasonIdle)
 }
 
 func TestABoxThatEndsByItselfIsKnownWithItsReason(t *testing.T) {
