@@ -42,7 +42,7 @@ type live struct {
 	ends  time.Time // zero = never
 	calls int       // that are under way
 	used  time.Time // when the last one ended
-	told  int64     // kills for want of memory that belong to processes whose end was told
+	kills kills
 
 	destroying sync.Mutex // held by whoever destroys it
 	cleared    bool       // nothing of it is left on the host

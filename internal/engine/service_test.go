@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,6 +121,7 @@ type plainAgent struct {
 	list      []box.Process
 	hang      chan struct{} // if set, Stat waits for it
 	started   []box.ProcessSpec
+	next      int // number of the next program; 0 = 7
 	end       *box.End
 	silent    bool // it does not say what runs
 }
@@ -149,7 +151,7 @@ func (a *plainAgent) Start(_ context.Context, p box.ProcessSpec) (box.Process, e
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.started = append(a.started, p)
-	return box.Process{PID: 7}, nil
+	return box.Process{PID: cmp.Or(a.next, 7)}, nil
 }
 func (a *plainAgent) Follow(_ context.Context, _ box.ProcessRef, _ box.Positions, fn func(box.ProcessEvent) error) error {
 	return fn(box.ProcessEvent{Kind: box.EventEnd, End: a.end})
@@ -595,32 +597,44 @@ func TestABoxThatIsDestroyedAtTheSecondTryEndsForTheFirstReason(t *testing.T) {
 
 func TestAProgramKilledForWantOfMemoryIsTold(t *testing.T) {
 	b := newBench(t, nil)
-	i := b.make(box.CreateRequest{})
+	b.tier.name = box.TierProcess
+	i := b.make(box.CreateRequest{Sandbox: json.RawMessage(`{"trust":"trusted"}`)})
 	h := b.host(i.ID)
-	follow := func() (end box.End) {
-		if err := b.guest(i.ID).Follow(t.Context(), box.ProcessRef{PID: 7}, box.Positions{}, func(ev box.ProcessEvent) error { end = *ev.End; return nil }); err != nil {
+	pid := 0
+	start := func() box.ProcessRef {
+		pid++
+		h.next = pid
+		p, err := b.guest(i.ID).Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"x"}}})
+		if err != nil {
 			t.Fatal(err)
 		}
-		return end
+		return box.ProcessRef{PID: p.PID}
 	}
-	h.end = &box.End{Cause: box.Signaled, Signal: 9}
-	if e := follow(); e.Cause != box.Signaled {
-		t.Errorf("nothing was killed for want of memory: %+v", e)
-	}
-	h.acc.MemoryKills = 1
-	if e := follow(); e.Cause != box.OutOfMemory {
-		t.Errorf("%+v", e)
-	}
-	if e := follow(); e.Cause != box.Signaled {
-		t.Errorf("one kill explains two ends: %+v", e)
-	}
-	h.acc.MemoryKills = 2
-	for code, want := range map[int]box.Cause{1: box.Exited, 137: box.OutOfMemory} {
-		h.end = &box.End{Cause: box.Exited, ExitCode: code}
-		if e := follow(); e.Cause != want {
-			t.Errorf("%+v, want %s", e, want)
+	wants := func(p box.ProcessRef, end box.End, want box.Cause) {
+		t.Helper()
+		h.end = &end
+		if err := b.guest(i.ID).Follow(t.Context(), p, box.Positions{}, func(ev box.ProcessEvent) error {
+			if ev.End.Cause != want {
+				t.Errorf("%+v, want %s", *ev.End, want)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
+	killed, shell := box.End{Cause: box.Signaled, Signal: 9}, box.End{Cause: box.Exited, ExitCode: 137}
+	wants(start(), killed, box.Signaled) // nothing was killed for want of memory
+	p, q, r := start(), start(), start()
+	h.acc.MemoryKills = 1
+	wants(q, box.End{Cause: box.Exited, ExitCode: 1}, box.Exited)
+	wants(p, killed, box.OutOfMemory)
+	wants(r, killed, box.Signaled) // one kill explains one end
+	p = start()
+	h.acc.MemoryKills = 2
+	wants(p, shell, box.OutOfMemory)
+	h.acc.MemoryKills = 3 // of a child that nobody was told of
+	wants(start(), killed, box.Signaled)
+	wants(box.ProcessRef{PID: 999}, killed, box.Signaled) // started before this service
 }
 
 func TestMountsOfTheHostNeedTheOperatorsWord(t *testing.T) {
