@@ -30,6 +30,10 @@ import (
 // beside it.
 const fileName = "sunaba.db"
 
+// markName is a file in the daemon's folder that says that there was a database:
+// one that is gone, or has nothing in it, is then no beginning.
+const markName = "made"
+
 const op = "open store"
 
 // Store is an open database.
@@ -70,6 +74,10 @@ func own(dir string) (*os.File, error) {
 }
 
 func (s *Store) open(ctx context.Context, path string) error {
+	mark := filepath.Join(filepath.Dir(path), "daemon", markName)
+	if err := lost(path, mark); err != nil {
+		return err
+	}
 	fresh := false
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -93,7 +101,37 @@ func (s *Store) open(ctx context.Context, path string) error {
 			return err
 		}
 	}
-	return s.migrate(ctx, path)
+	if err := s.migrate(ctx, path); err != nil {
+		return err
+	}
+	f, err = os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return box.Errorf(box.Unusable, op, "cannot note that there is a database: %w", err)
+	}
+	return nil
+}
+
+// lost refuses to begin anew where something was before: boxes that no row knows
+// are destroyed.
+func lost(path, mark string) error {
+	if _, err := os.Stat(mark); err != nil {
+		return nil
+	}
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = errors.New("it is gone")
+	case err == nil && st.Size() == 0:
+		err = errors.New("it is empty")
+	}
+	if err == nil {
+		return nil
+	}
+	return box.Errorf(box.Unusable, op, "cannot use database %s: %w, and there was one before", path, err).
+		WithHint("put a copy in its place; or remove %s to begin anew, and boxes that are still there are destroyed", mark)
 }
 
 // escape makes a path fit for a URI of SQLite's.
@@ -115,7 +153,7 @@ func (s *Store) check(ctx context.Context, path string) error {
 		return ctx.Err()
 	}
 	return box.Errorf(box.Unusable, op, "cannot read database %s: it is damaged: %w", path, err).
-		WithHint("put a copy in its place, or move it away: a new one is made, and boxes that are still there are destroyed")
+		WithHint("put a copy in its place; or move it away and remove %s to begin anew, and boxes that are still there are destroyed", filepath.Join(filepath.Dir(path), "daemon", markName))
 }
 
 // Close gives the database up.

@@ -324,3 +324,37 @@ func TestAChangeThatIsCanceledChangesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestADatabaseThatIsGoneIsNoBeginning(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"gone":  os.Remove,
+		"empty": func(p string) error { return os.Truncate(p, 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, dir)
+			add(t, s, record("a"))
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(dir, fileName)
+			for _, more := range []string{"-wal", "-shm"} {
+				os.Remove(path + more)
+			}
+			if err := harm(path); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(t.Context(), dir)
+			if box.KindOf(err) != box.Unusable || !strings.Contains(err.Error(), "it is "+what) {
+				t.Fatalf("%v", err)
+			}
+			// Whoever means it says so.
+			if err := os.Remove(filepath.Join(dir, "daemon", markName)); err != nil {
+				t.Fatal(err)
+			}
+			if all, err := open(t, dir).Alive(t.Context()); err != nil || len(all) != 0 {
+				t.Errorf("%v, %v", err, all)
+			}
+		})
+	}
+}
