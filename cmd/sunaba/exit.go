@@ -28,7 +28,7 @@ func exitCode(rep *box.Report) int {
 			return exitUsage
 		case box.Denied:
 			return exitDenied
-		case box.Unsupported, box.Unusable:
+		case box.Unsupported, box.Unusable, box.Unavailable:
 			return exitUnusable
 		}
 		return exitFault
