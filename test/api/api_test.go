@@ -11,6 +11,8 @@ import (
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
+func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+
 // onHost opens places that have no walls.
 func onHost(t *testing.T) func(*testing.T) Place {
 	tier := fake.New(fake.Config{Agent: harness.Daemon(t), State: t.TempDir()})

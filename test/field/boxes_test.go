@@ -31,7 +31,7 @@ func TestABoxLivesAsLongAsSaidAndItsEndHasAReason(t *testing.T) {
 		if i := c.inspect(short); i.Reason != "ttl" {
 			c.t.Errorf("%+v", i)
 		}
-		_, err := c.Call(t.Context(), "POST", short+"/exec", map[string]any{"shell": "true"}, nil)
+		_, err := c.Call(c.t.Context(), "POST", short+"/exec", map[string]any{"shell": "true"}, nil)
 		if err == nil || !strings.Contains(err.Error(), "its time was over") {
 			c.t.Errorf("a call to it: %v", err)
 		}
@@ -68,7 +68,7 @@ func TestAFrozenBoxHoldsNobodyElseAndCanBeDestroyed(t *testing.T) {
 		}
 		hung := make(chan error, 1)
 		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 			defer cancel()
 			_, err := c.Call(ctx, "POST", frozen+"/exec", map[string]any{"shell": "true"}, nil)
 			hung <- err
@@ -252,7 +252,7 @@ func TestAnInterpreterThatDiesIsNoticed(t *testing.T) {
 
 // A daemon that was killed: its boxes and their programs are there afterwards.
 func TestBoxesAndTheirProgramsOutliveTheDaemon(t *testing.T) {
-	eachTier(t, func(c *client) {
+	inTurn(t, func(c *client) {
 		b := c.make(nil)
 		p := c.start(b, "echo one; sleep 2; echo two; exit 9", map[string]any{"timeout_sec": 0})
 		c.exec(b, "echo kept > f", nil)
@@ -263,7 +263,7 @@ func TestBoxesAndTheirProgramsOutliveTheDaemon(t *testing.T) {
 		}
 		var out bytes.Buffer
 		var end *int
-		if err := c.stream(t.Context(), "GET", fmt.Sprint(b, "/processes/", p.PID, "/output"), "", nil, func(e event) bool {
+		if err := c.stream(c.t.Context(), "GET", fmt.Sprint(b, "/processes/", p.PID, "/output"), "", nil, func(e event) bool {
 			out.Write(e.bytes())
 			if e.Name == "end" {
 				end = e.Data.ExitCode
@@ -277,7 +277,7 @@ func TestBoxesAndTheirProgramsOutliveTheDaemon(t *testing.T) {
 
 // A daemon that is told to end leaves programs alone, those in the foreground, too.
 func TestTheEndOfTheDaemonEndsNoProgram(t *testing.T) {
-	eachTier(t, func(c *client) {
+	inTurn(t, func(c *client) {
 		b := c.make(nil)
 		seen := make(chan string, 100)
 		done := make(chan error, 1)

@@ -35,7 +35,7 @@ func TestAProgramIsFoundAgainAfterTheConnectionIsGone(t *testing.T) {
 		var got bytes.Buffer
 		last, n := "", 0
 		for _, path := range []string{fmt.Sprint(b, "/processes/", p.PID, "/output"), b + "/processes/tag:job/output"} {
-			if err := c.stream(t.Context(), "GET", path, last, nil, func(e event) bool {
+			if err := c.stream(c.t.Context(), "GET", path, last, nil, func(e event) bool {
 				if e.Name == "stdout" {
 					got.Write(e.bytes())
 					last = e.ID
@@ -72,7 +72,7 @@ for i in range(%d): sys.stdout.write("%%07d\n" %% i)'`, size/8), map[string]any{
 		last, ended := "", false
 		for cuts := 0; !ended && cuts < 100; cuts++ {
 			taken := 0
-			if err := c.stream(t.Context(), "GET", fmt.Sprint(b, "/processes/", p.PID, "/output"), last, nil, func(e event) bool {
+			if err := c.stream(c.t.Context(), "GET", fmt.Sprint(b, "/processes/", p.PID, "/output"), last, nil, func(e event) bool {
 				switch e.Name {
 				case "stdout":
 					if e.Data.At != int64(len(got)) {
@@ -107,7 +107,7 @@ func TestOutputComesAsItIsWritten(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
 		first, told := false, ""
-		if err := c.stream(t.Context(), "POST", b+"/exec", "", map[string]any{"command": []string{"python3", "-c", "print('first'); import time; time.sleep(30)"}, "timeout_sec": 40}, func(e event) bool {
+		if err := c.stream(c.t.Context(), "POST", b+"/exec", "", map[string]any{"command": []string{"python3", "-c", "print('first'); import time; time.sleep(30)"}, "timeout_sec": 40}, func(e event) bool {
 			if e.Name == "stdout" {
 				told += string(e.bytes())
 			}
@@ -130,7 +130,7 @@ func TestOutputComesAsItIsWritten(t *testing.T) {
 func TestAnEndThatNobodySawIsNeverASuccess(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 		defer cancel()
 		begun := make(chan struct{})
 		done := make(chan error, 1)
@@ -210,7 +210,7 @@ func TestATerminalIsOne(t *testing.T) {
 		path := fmt.Sprint(b, "/processes/", p.PID)
 		var all strings.Builder
 		stage := 0
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 		defer cancel()
 		if err := c.stream(ctx, "GET", path+"/output", "", nil, func(e event) bool {
 			all.Write(e.bytes())

@@ -31,12 +31,22 @@ type client struct {
 }
 
 // eachTier runs fn on a daemon of root's (of the caller's, if that is not root),
-// for each tier.
+// for both tiers at once.
 func eachTier(t *testing.T, fn func(c *client)) {
+	inTurn(t, func(c *client) {
+		c.t.Parallel()
+		fn(c)
+	})
+}
+
+// inTurn does so for one after the other: for tests that end the daemon, or that
+// measure it.
+func inTurn(t *testing.T, fn func(c *client)) {
+	t.Helper()
 	harness.NothingLeft(t)
 	d := harness.StartServer(t, harness.Users()[0])
 	for _, tier := range []box.TierName{box.TierGvisor, box.TierProcess} {
-		t.Run(string(tier), func(t *testing.T) { fn(&client{d, t, tier}) })
+		t.Run(string(tier), func(t *testing.T) { fn(&client{Server: d, t: t, tier: tier}) })
 	}
 }
 

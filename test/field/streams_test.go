@@ -17,7 +17,7 @@ import (
 // A stream that many read at once, each of them to its end.
 func TestThirtyOutputsOfFiftyMegabytesArriveWhole(t *testing.T) {
 	const streams, size = 30, 50_000_000
-	eachTier(t, func(c *client) {
+	inTurn(t, func(c *client) {
 		b := c.make(map[string]any{"sandbox": map[string]any{
 			"runtime": c.tier, "trust": "trusted",
 			"resource_limits": map[string]any{"memory": "512m", "disk": "128m", "max_processes": 256, "max_open_files": 1024, "cpu": 2},
@@ -31,7 +31,7 @@ func TestThirtyOutputsOfFiftyMegabytesArriveWhole(t *testing.T) {
 				line := fmt.Appendf(nil, "stream %02d of many, and so on and on and on\n", n)
 				var got int64
 				end := false
-				err := c.stream(t.Context(), "POST", b+"/exec", "", map[string]any{"shell": shell, "timeout_sec": 0}, func(e event) bool {
+				err := c.stream(c.t.Context(), "POST", b+"/exec", "", map[string]any{"shell": shell, "timeout_sec": 0}, func(e event) bool {
 					switch e.Name {
 					case "stdout":
 						p := e.bytes()
@@ -94,11 +94,11 @@ func (c *client) resident() int64 {
 
 // A client that reads a byte a second slows its program down, and costs nothing.
 func TestAClientThatHardlyReadsCostsNoMemory(t *testing.T) {
-	eachTier(t, func(c *client) {
+	inTurn(t, func(c *client) {
 		b := c.make(nil)
 		c.exec(b, "true", nil)
 		before := c.resident()
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(c.t.Context())
 		defer cancel()
 		const slow = 10
 		for range slow {

@@ -103,9 +103,9 @@ func TestTextIsNotCut(t *testing.T) {
 	}
 }
 
-// 30 outputs of 50 MB, side by side, arrive whole and in order.
+// 30 outputs of 10 MB, side by side, arrive whole and in order.
 func TestParallelOutputsArriveWhole(t *testing.T) {
-	const streams, size = 30, 50_000_000
+	const streams, size = 30, 10_000_000 // test/field has fifty, of real boxes
 	d := serve(t)
 	id := d.box()
 	var wg sync.WaitGroup
