@@ -194,7 +194,8 @@ func (s *Service) lookup(id box.ID) *live {
 // find returns a tenant's box that is alive. What is not there, not the tenant's
 // or no more is NotFound; only the owner learns why it is no more.
 func (s *Service) find(ctx context.Context, owner string, id box.ID) (*live, error) {
-	if l := s.lookup(id); l != nil && l.tenant == owner && !l.ending.Load() {
+	l := s.lookup(id)
+	if l != nil && l.tenant == owner && !l.ending.Load() {
 		return l, nil
 	}
 	r, err := s.cfg.Store.Box(ctx, owner, id)
@@ -206,7 +207,7 @@ func (s *Service) find(ctx context.Context, owner string, id box.ID) (*live, err
 		return nil, leaving(id)
 	case r.Phase == box.PhaseDestroyed:
 		return nil, gone(id, r)
-	case r.Phase == box.PhaseCreated:
+	case r.Phase == box.PhaseCreated || l == nil: // its row is written before it is known here
 		return nil, box.Errorf(box.Unavailable, "find box", "cannot use box %s yet: it is being made", id)
 	}
 	return nil, box.Errorf(box.NotFound, "find box", "cannot find box %s: it is being destroyed", id)

@@ -122,15 +122,16 @@ func (s *Service) Destroy(ctx context.Context, c box.Caller, id box.ID) error {
 	if err := c.May(box.ScopeWrite); err != nil {
 		return err
 	}
+	l := s.lookup(id) // before its row is read: who destroys it forgets it after the row says so
 	r, err := s.cfg.Store.Box(ctx, c.Tenant, id)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if r.Phase == box.PhaseDestroyed {
+	case r.Phase == box.PhaseDestroyed:
 		return nil
-	}
-	l := s.lookup(id)
-	if l == nil {
+	case l == nil && s.ctx.Err() != nil:
+		return leaving(id)
+	case l == nil:
 		return box.Errorf(box.Unavailable, "destroy box", "cannot destroy box %s yet: it is being made", id)
 	}
 	return s.end(ctx, l, box.ReasonAsked, "")

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -112,7 +113,7 @@ func TestParallelOutputsArriveWhole(t *testing.T) {
 	begin := time.Now()
 	for range streams {
 		wg.Go(func() {
-			res := d.open(t.Context(), ask{method: "POST", path: at(id, "/exec"), key: servertest.Key, body: map[string]any{"command": []string{"flood", "50000000"}, "timeout_sec": 0}})
+			res := d.open(t.Context(), ask{method: "POST", path: at(id, "/exec"), key: servertest.Key, body: map[string]any{"command": []string{"flood", strconv.Itoa(size)}, "timeout_sec": 0}})
 			defer res.Body.Close()
 			if n, err := checkFlood(res.Body, 0); err != nil || n != size {
 				t.Errorf("%d bytes of %d arrived in order: %v", n, size, err)
