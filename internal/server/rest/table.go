@@ -48,7 +48,7 @@ func (a *API) table() []route {
 		{pattern: "POST " + inPID + "/signal", id: "signalProcess", scope: exec, summary: "Send a signal", errors: more(json, state), add: quiet(a.signal)},
 		{pattern: "POST " + inPID + "/resize", id: "resizeTerminal", scope: exec, summary: "Change the size of a program's terminal", errors: more(json, state), add: quiet(a.resize)},
 
-		{pattern: "GET " + files, id: "readFile", scope: read, summary: "Read a file", errors: []int{416}, answers: octets("application/octet-stream"), add: streamed(a.read)},
+		{pattern: "GET " + files, id: "readFile", scope: read, summary: "Read a file", errors: []int{409, 416}, answers: octets("application/octet-stream"), add: streamed(a.read)},
 		{pattern: "PUT " + files, id: "writeFile", scope: write, summary: "Write a file in one step", errors: []int{400, 408, 409}, body: rawOf("application/octet-stream"), answers: documentOf[Entry](), add: streamed(a.write)},
 		{pattern: "DELETE " + files, id: "removeFile", scope: write, summary: "Remove a file or folder", errors: state, add: quiet(a.remove)},
 		{pattern: "GET " + files + "/stat", id: "statFile", scope: read, summary: "Tell of a file", add: typed(a.stat)},
@@ -59,7 +59,7 @@ func (a *API) table() []route {
 		{pattern: "PUT " + files + "/archive", id: "writeArchive", scope: write, summary: "Unpack a tar stream below a folder", errors: []int{400, 408, 409}, body: rawOf("application/x-tar"), answers: documentOf[Unpacked](), add: streamed(a.unpack)},
 		{pattern: "GET " + files + "/watch", id: "watchFiles", scope: read, summary: "Watch a folder", answers: eventsOnly("The events are ready once the watch stands, change, and error."), add: streamed(a.watch)},
 		{pattern: "POST " + files + "/sign", id: "signURL", scope: read, summary: "Make a URL for one file that takes no key", errors: json, add: typed(a.sign)},
-		{pattern: "GET " + signedPath, id: "readSigned", public: true, summary: "Read a file by a signed URL", errors: []int{416}, answers: octets("application/octet-stream"), add: streamed(a.signedRead)},
+		{pattern: "GET " + signedPath, id: "readSigned", public: true, summary: "Read a file by a signed URL", errors: []int{409, 416}, answers: octets("application/octet-stream"), add: streamed(a.signedRead)},
 		{pattern: "PUT " + signedPath, id: "writeSigned", public: true, summary: "Write a file by a signed URL", errors: []int{400, 408, 409}, body: rawOf("application/octet-stream"), answers: documentOf[Entry](), add: streamed(a.signedWrite)},
 
 		{pattern: "POST " + inBox + "/contexts", id: "openContext", scope: exec, summary: "Start an interpreter", errors: more(json, state), answers: made, add: typed(a.openContext)},

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,6 +64,20 @@ func (a *API) sendFile(w http.ResponseWriter, r *http.Request, g box.Guest, name
 		return err
 	}
 	defer body.Close()
+	// A file that has become shorter since its size was asked for is an answer, as
+	// long as none was begun.
+	want := length
+	if want < 0 {
+		want = e.Size
+	}
+	content := bufio.NewReaderSize(body, firstPiece)
+	switch _, err := content.Peek(int(max(1, min(want, firstPiece)))); {
+	case err == io.EOF && want > 0:
+		return box.Errorf(box.Conflict, "read file", "cannot read the file: it became shorter while it was read").
+			WithHint("read it again")
+	case err != nil && err != io.EOF:
+		return err
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", "attachment; filename*=UTF-8''"+url.PathEscape(path.Base(name)))
@@ -81,15 +96,18 @@ func (a *API) sendFile(w http.ResponseWriter, r *http.Request, g box.Guest, name
 	w.WriteHeader(status)
 	out := a.patient(w, r)
 	if length < 0 {
-		_, err = io.Copy(out, body)
+		_, err = io.Copy(out, content)
 	} else {
-		_, err = io.CopyN(out, body, length)
+		_, err = io.CopyN(out, content, length)
 	}
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
+
+// firstPiece is how much of a file is read before its answer begins, in bytes.
+const firstPiece = 32 << 10
 
 // rangeOf reads a Range header for a file of a size. ok is false if it is to be
 // ignored; the error says that no byte of the file is in it.
