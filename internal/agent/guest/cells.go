@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
 	"regexp"
 	"strings"
@@ -57,31 +56,7 @@ func (g *Guest) RunCell(ctx context.Context, id string, cell box.Cell, fn func(b
 	defer s.close()
 	// A byte that is no text may become three (U+FFFD).
 	t := story{next: max(cell.From, 1), first: true, text: 3*output + 64<<10}
-	var last *box.CellEvent
-	for {
-		m, err := s.next()
-		switch {
-		case errors.Is(err, io.EOF) && last != nil:
-			return fn(*last)
-		case errors.Is(err, io.EOF):
-			return s.failed(lie("a story without an end"))
-		case err != nil:
-			return err
-		case last != nil:
-			return s.failed(lie("more after the end"))
-		}
-		e, err := t.event(m)
-		switch {
-		case err != nil:
-			return s.failed(err)
-		case e.Kind == box.EventEnd:
-			last = &e
-		default:
-			if err := fn(e); err != nil {
-				return err
-			}
-		}
-	}
+	return passOn(s, t.event, func(e box.CellEvent) bool { return e.Kind == box.EventEnd }, fn)
 }
 
 // story is how far a cell's story was told.

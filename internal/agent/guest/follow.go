@@ -2,8 +2,6 @@ package guest
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/agentpb"
@@ -26,31 +24,7 @@ func (g *Guest) Follow(ctx context.Context, p box.ProcessRef, from box.Positions
 	}
 	defer s.close()
 	t := tale{stdout: max(from.Stdout, 0), stderr: max(from.Stderr, 0)}
-	var last *box.ProcessEvent
-	for {
-		m, err := s.next()
-		switch {
-		case errors.Is(err, io.EOF) && last != nil:
-			return fn(*last)
-		case errors.Is(err, io.EOF):
-			return s.failed(lie("a story without an end"))
-		case err != nil:
-			return err
-		case last != nil:
-			return s.failed(lie("more after the end"))
-		}
-		e, err := t.event(m)
-		switch {
-		case err != nil:
-			return s.failed(err)
-		case e.Kind == box.EventEnd:
-			last = &e
-		default:
-			if err := fn(e); err != nil {
-				return err
-			}
-		}
-	}
+	return passOn(s, t.event, func(e box.ProcessEvent) bool { return e.Kind == box.EventEnd }, fn)
 }
 
 // tale is how far a process's story was told: where the next byte of each

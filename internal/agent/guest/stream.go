@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -93,4 +94,35 @@ func (b *beats) ok() bool {
 	}
 	b.n++
 	return b.n <= 30+int(time.Since(b.since)/time.Second)
+}
+
+// passOn tells a story to fn, event by event, as read makes them of messages.
+// The last event is passed on only when the stream has ended after it: a story
+// without an end, or with more after it, is a lie.
+func passOn[Res, Event any](s *listener[Res], read func(*Res) (Event, error), ends func(Event) bool, fn func(Event) error) error {
+	var last *Event
+	for {
+		m, err := s.next()
+		switch {
+		case errors.Is(err, io.EOF) && last != nil:
+			return fn(*last)
+		case errors.Is(err, io.EOF):
+			return s.failed(lie("a story without an end"))
+		case err != nil:
+			return err
+		case last != nil:
+			return s.failed(lie("more after the end"))
+		}
+		e, err := read(m)
+		switch {
+		case err != nil:
+			return s.failed(err)
+		case ends(e):
+			last = &e
+		default:
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+	}
 }
