@@ -21,8 +21,12 @@ func (b *Box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	var errs []error
+	b.ending.Store(true)
 	if b.Child != nil {
 		b.Child.Kill()
+		if b.Frozen() { // in version 1 it does not die of that
+			errs = append(errs, b.Group.Kill(ctx))
+		}
 		select {
 		case <-b.Child.Done():
 		case <-ctx.Done():

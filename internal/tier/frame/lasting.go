@@ -236,6 +236,23 @@ func (s *Site) take(b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adap
 	return nil
 }
 
+// killFrozen kills all of a box that is held by its group: in version 1 it does
+// not die of a signal alone.
+func (s *Site) killFrozen(ctx context.Context, id box.ID) error {
+	if s.Groups == nil {
+		return nil
+	}
+	g, err := s.Groups.Open(string(id))
+	if err != nil {
+		return nil // it has none, which drop finds out as well
+	}
+	frozen, err := g.Frozen()
+	if err != nil || !frozen {
+		return err
+	}
+	return g.Kill(ctx)
+}
+
 // drop ends a box that lasts of which only the name is known, and removes what
 // is left of it.
 func (s *Site) drop(ctx context.Context, id box.ID) error {
@@ -247,6 +264,9 @@ func (s *Site) drop(ctx context.Context, id box.ID) error {
 		uid, _ := s.HostUser(id)
 		if c, err := host.Adopt(first, uid); err == nil {
 			c.Kill()
+			if err := s.killFrozen(ctx, id); err != nil {
+				errs = append(errs, err)
+			}
 			select {
 			case <-c.Done():
 			case <-ctx.Done():
