@@ -121,6 +121,7 @@ type plainAgent struct {
 	list      []box.Process
 	hang      chan struct{} // if set, Stat waits for it
 	still     atomic.Bool   // Stat fails: the box is paused
+	slow      time.Duration // if set, Stat takes twice as long
 	started   []box.ProcessSpec
 	end       *box.End
 }
@@ -133,8 +134,13 @@ func (a *plainAgent) Processes(context.Context) ([]box.Process, error) {
 }
 func (a *plainAgent) Contexts(context.Context) ([]box.CodeContext, error) { return nil, nil }
 func (a *plainAgent) Stat(ctx context.Context, p string, _ bool) (box.Entry, error) {
-	if a.still.Load() {
-		return box.Entry{}, errors.New("it was called while it is paused")
+	for range 2 {
+		if a.still.Load() {
+			return box.Entry{}, errors.New("it was called while it is paused")
+		}
+		if a.slow > 0 {
+			<-time.After(a.slow)
+		}
 	}
 	if a.hang == nil {
 		return box.Entry{Path: p}, nil
