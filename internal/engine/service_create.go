@@ -198,10 +198,10 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		r.Spec, err = json.Marshal(k)
 		return err
 	})
-	if err != nil {
-		return box.Info{}, errors.Join(err, destroy(ctx, b))
-	}
 	s.admit(live)
+	if err != nil {
+		return box.Info{}, errors.Join(err, s.end(ctx, live, box.ReasonFailed, "it could not be written down"))
+	}
 	s.cfg.Log.InfoContext(ctx, "box created", "box", id, "tenant", c.Tenant, "principal", c.Principal, "tier", d.Tier)
 	return s.info(ctx, r, false), nil
 }

@@ -118,8 +118,29 @@ func (u *used) Start(ctx context.Context, p box.ProcessSpec) (box.Process, error
 		p.Dir = u.l.kept.Workdir
 	}
 	p.Env = u.environment(p.User, p.Env)
-	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Process, error) { return g.Start(ctx, p) })
+	// A start that its caller gives up in the middle would leave a program that
+	// nobody knows the number of.
+	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), launchTimeout)
+	defer cancel()
+	kills, counted := u.l.counted(whole)
+	made, err := get(whole, u, func(ctx context.Context, g box.Guest) (box.Process, error) { return g.Start(ctx, p) })
+	if err == nil && ctx.Err() != nil && !p.Detached {
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		defer cancel()
+		_ = u.Signal(kill, box.ProcessRef{PID: made.PID}, int(syscall.SIGKILL), true) // it may have ended, or its box
+		err = ctx.Err()
+	}
+	if err != nil {
+		return box.Process{}, err
+	}
+	if counted {
+		u.l.kills.begun(made, kills)
+	}
+	return made, nil
 }
+
+// launchTimeout is how long a box may take to start a program, whoever waits.
+const launchTimeout = 30 * time.Second
 
 func (u *used) environment(user box.User, more []string) []string {
 	var all []string
@@ -140,34 +161,11 @@ func (u *used) Follow(ctx context.Context, p box.ProcessRef, from box.Positions,
 	return leave(u.l.guest.Follow(ctx, p, from, func(ev box.ProcessEvent) error {
 		if ev.Kind == box.EventEnd && ev.End != nil {
 			end := *ev.End
-			u.l.judge(ctx, &end)
+			u.l.judge(ctx, p, &end)
 			ev.End = &end
 		}
 		return fn(ev)
 	}))
-}
-
-// judge finds out whether a program that was killed, or says as a shell does that
-// a child of its was, was killed for want of memory: the host's kernel counts
-// that. Each such kill explains one end.
-func (l *live) judge(ctx context.Context, end *box.End) {
-	const kill = int(syscall.SIGKILL)
-	killed := end.Cause == box.Signaled && end.Signal == kill || end.Cause == box.Exited && end.ExitCode == 128+kill
-	if !killed {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	acc, err := l.box.Account(ctx)
-	if err != nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if acc.MemoryKills > l.told {
-		l.told++
-		end.Cause = box.OutOfMemory
-	}
 }
 
 // Input implements box.Processes.

@@ -44,18 +44,22 @@ type live struct {
 	ends  time.Time // zero = never
 	calls int       // that are under way
 	used  time.Time // when the last one ended
-	told  int64     // kills for want of memory that belong to processes whose end was told
+	kills kills
 
 	stands bool          // it is paused, or about to be, or about to go on
 	since  time.Time     // when it was paused; zero while it runs
 	turn   chan struct{} // held by whoever changes that
 
 	destroying sync.Mutex // held by whoever destroys it
-	destroyed  bool
+	cleared    bool       // nothing of it is left on the host
+	destroyed  bool       // and that is written down
+	reason     box.Reason // why it was first meant to be destroyed; under destroying
+	detail     string
+	account    []byte
 }
 
 func (s *Service) newLive(r box.Record, k kept, b box.Lasting, p *tenant.Pass) *live {
-	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: r.Ends, used: time.Now(), turn: make(chan struct{}, 1)}
+	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now(), turn: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	l.guest = s.cfg.Guest(b.Agent)
 	return l
@@ -105,7 +109,18 @@ func (l *live) giveUp() {
 func (l *live) setEnds(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ends = t
+	l.ends = steady(t)
+}
+
+// steady is a moment of the wall clock as this process's own clock will see it:
+// somebody who sets the wall clock lets no box end early or live on (time.Time,
+// "Monotonic Clocks").
+func steady(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	n := time.Now()
+	return n.Add(t.Sub(n))
 }
 
 // Destroy implements box.Service.
@@ -137,32 +152,55 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	if l.destroyed {
 		return nil
 	}
-	actx, acancel := context.WithTimeout(ctx, askTimeout)
-	acc, err := l.box.Account(actx)
-	acancel()
-	var account []byte
+	if l.reason == "" {
+		l.reason, l.detail = reason, detail
+	}
+	if err := s.clear(ctx, l); err != nil {
+		return err // it stays known, and the reaper tries again
+	}
+	k := l.kept
+	k.Env = nil // nobody needs it any more, and there may be keys in it
+	spec, err := json.Marshal(k)
 	if err == nil {
-		account, err = json.Marshal(acc)
+		_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
+			r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, l.reason, l.detail, now(), l.account
+			r.Spec, r.State = spec, nil
+			return nil
+		})
+	}
+	if err != nil && box.KindOf(err) != box.NotFound {
+		return err // a row that says that it runs would never be true again
+	}
+	l.destroyed = true
+	s.mu.Lock()
+	delete(s.boxes, l.id)
+	s.mu.Unlock()
+	s.cfg.Log.InfoContext(ctx, "box destroyed", "box", l.id, "tenant", l.tenant, "reason", l.reason, "detail", l.detail)
+	return nil
+}
+
+// clear leaves nothing of a box on the host, and gives its share back.
+func (s *Service) clear(ctx context.Context, l *live) error {
+	if l.cleared {
+		return nil
+	}
+	actx, cancel := context.WithTimeout(ctx, askTimeout)
+	acc, err := l.box.Account(actx)
+	cancel()
+	if err == nil {
+		l.account, err = json.Marshal(acc)
 	}
 	if err != nil {
-		account = nil // it is no reason to leave the box
+		l.account = nil // it is no reason to leave the box
 	}
 	l.cancel()
 	l.guest.Close()
 	if err := destroy(ctx, l.box); err != nil {
-		return err // it stays known, and the reaper tries again
+		return err
 	}
-	_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
-		r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, reason, detail, now(), account
-		return nil
-	})
-	l.destroyed = true
+	l.cleared = true
 	l.pass.Release()
-	s.mu.Lock()
-	delete(s.boxes, l.id)
-	s.mu.Unlock()
-	s.cfg.Log.InfoContext(ctx, "box destroyed", "box", l.id, "tenant", l.tenant, "reason", reason, "detail", detail)
-	return err
+	return nil
 }
 
 // reap ends boxes whose time is over or that nobody uses, and those whose
@@ -198,6 +236,10 @@ func (s *Service) reap() {
 	}
 }
 
+// silentTime is how long a box that nobody uses may not answer to whether anything
+// runs in it: a program can stop its agent.
+const silentTime = time.Minute
+
 // over says why a box is to be destroyed now, or nothing.
 func (l *live) over(ctx context.Context) box.Reason {
 	l.mu.Lock()
@@ -218,6 +260,9 @@ func (l *live) over(ctx context.Context) box.Reason {
 	defer cancel()
 	all, err := l.guest.Processes(ctx)
 	if err != nil {
+		if time.Since(used) >= l.kept.Idle+silentTime {
+			return box.ReasonIdle // whatever runs in there, nobody can use it
+		}
 		return "" // it is known another time, or the box has ended
 	}
 	for _, p := range all {
@@ -260,8 +305,9 @@ func (s *Service) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range rows {
-		l, err := s.recoverOne(ctx, r)
+	found, errs := s.recoverAll(ctx, rows)
+	for i, r := range rows {
+		l, err := found[i], errs[i]
 		if err == nil {
 			s.admit(l)
 			continue
@@ -277,6 +323,9 @@ func (s *Service) recover(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
+	}
+	if err := s.cfg.Store.UnclaimFailed(ctx); err != nil {
+		return err
 	}
 	keep := func(id box.ID) bool { return s.lookup(id) != nil }
 	for _, t := range s.cfg.Engine.Tiers {
@@ -299,6 +348,26 @@ func (s *Service) recover(ctx context.Context) error {
 // for which keep is false, and returns their IDs.
 type LastingSweeper interface {
 	SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error)
+}
+
+// recoverAtOnce is how many boxes are taken up at a time. One that does not answer
+// takes seconds until it is given up, and a box can see to it that it does not
+// answer: they must not add up before anybody is served.
+const recoverAtOnce = 64
+
+func (s *Service) recoverAll(ctx context.Context, rows []box.Record) ([]*live, []error) {
+	found, errs := make([]*live, len(rows)), make([]error, len(rows))
+	slots := make(chan struct{}, recoverAtOnce)
+	var all sync.WaitGroup
+	for i, r := range rows {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			found[i], errs[i] = s.recoverOne(ctx, r)
+		})
+	}
+	all.Wait()
+	return found, errs
 }
 
 func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {

@@ -103,7 +103,7 @@ func (s *Service) pause(ctx context.Context, l *live, idle bool) (done bool, err
 		l.stands = false
 		return false, err
 	}
-	l.since = since
+	l.since = steady(since)
 	s.cfg.Log.InfoContext(ctx, "box paused", "box", l.id, "tenant", l.tenant, "idle", idle)
 	return true, nil
 }
@@ -131,8 +131,8 @@ func (s *Service) resume(ctx context.Context, l *live) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseTimeout)
 	defer cancel()
-	stood := max(now().Sub(since), 0)
-	r, err := s.become(ctx, l, box.PhaseRunning, time.Time{}, stood)
+	stood := max(time.Since(since), 0).Truncate(time.Millisecond)
+	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, stood)
 	if err != nil {
 		return err
 	}
@@ -142,9 +142,17 @@ func (s *Service) resume(ctx context.Context, l *live) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.since, l.stands, l.ends, l.used = time.Time{}, false, r.Ends, time.Now()
+	l.since, l.stands, l.used = time.Time{}, false, time.Now()
+	l.later(stood)
 	s.cfg.Log.InfoContext(ctx, "box resumed", "box", l.id, "tenant", l.tenant, "after", stood)
 	return nil
+}
+
+// later moves the box's end. The lock is held, or the box nobody's yet.
+func (l *live) later(d time.Duration) {
+	if !l.ends.IsZero() {
+		l.ends = l.ends.Add(d)
+	}
 }
 
 func (l *live) pausedSince() time.Time {
@@ -199,11 +207,12 @@ func (s *Service) settle(ctx context.Context, l *live, phase box.Phase) error {
 		err = p.Pause(ctx)
 	}
 	if err == nil {
-		l.since, l.stands = l.kept.Paused, true
+		l.since, l.stands = steady(l.kept.Paused), true
 		return nil
 	}
 	s.cfg.Log.Error("a box that was paused runs", "box", l.id, "error", err)
-	r, err := s.become(ctx, l, box.PhaseRunning, time.Time{}, max(now().Sub(l.kept.Paused), 0))
-	l.ends = r.Ends
+	stood := max(now().Sub(l.kept.Paused), 0)
+	l.later(stood)
+	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, stood)
 	return err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,8 @@ type plainTier struct {
 	mu     sync.Mutex
 	boxes  map[box.ID]*plainBox // what is "on the host": it outlives a service
 	create func(box.Spec) error
-	unable error // see standing; of the boxes to come
+	unable error         // see standing; of the boxes to come
+	slow   time.Duration // before a box is found again
 }
 
 func newPlainTier() *plainTier {
@@ -49,6 +51,7 @@ func (t *plainTier) Create(_ context.Context, s box.Spec) (box.Box, error) {
 }
 
 func (t *plainTier) Recover(_ context.Context, id box.ID, state []byte) (box.Box, error) {
+	time.Sleep(t.slow)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b := t.boxes[id]; b != nil && string(state) == "state of "+string(id) {
@@ -123,13 +126,18 @@ type plainAgent struct {
 	still     atomic.Bool   // Stat fails: the box is paused
 	slow      time.Duration // if set, Stat takes twice as long
 	started   []box.ProcessSpec
+	next      int // number of the next program; 0 = 7
 	end       *box.End
+	silent    bool // it does not say what runs
 }
 
 func (a *plainAgent) Close() {}
 func (a *plainAgent) Processes(context.Context) ([]box.Process, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.silent {
+		return nil, box.Errorf(box.Unavailable, "list processes", "cannot list processes: the box does not answer")
+	}
 	return a.list, nil
 }
 func (a *plainAgent) Contexts(context.Context) ([]box.CodeContext, error) { return nil, nil }
@@ -156,7 +164,7 @@ func (a *plainAgent) Start(_ context.Context, p box.ProcessSpec) (box.Process, e
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.started = append(a.started, p)
-	return box.Process{PID: 7}, nil
+	return box.Process{PID: cmp.Or(a.next, 7)}, nil
 }
 func (a *plainAgent) Follow(_ context.Context, _ box.ProcessRef, _ box.Positions, fn func(box.ProcessEvent) error) error {
 	return fn(box.ProcessEvent{Kind: box.EventEnd, End: a.end})
@@ -507,6 +515,24 @@ func TestABoxThatNobodyUsesEndsUnlessAProgramRuns(t *testing.T) {
 	b.becomes(called.ID, box.ReasonIdle)
 }
 
+func TestABoxThatDoesNotAnswerIsIdleAfterAWhile(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{Idle: 100 * time.Millisecond})
+	h := b.host(i.ID)
+	h.mu.Lock()
+	h.silent = true
+	h.mu.Unlock()
+	time.Sleep(2 * reapEvery)
+	if b.host(i.ID) == nil {
+		t.Fatal("it was ended at once: something may run in it")
+	}
+	l := b.lookup(i.ID)
+	l.mu.Lock()
+	l.used = time.Now().Add(-silentTime - time.Second)
+	l.mu.Unlock()
+	b.becomes(i.ID, box.ReasonIdle)
+}
+
 func TestABoxThatEndsByItselfIsKnownWithItsReason(t *testing.T) {
 	b := newBench(t, nil)
 	lost, full := b.make(box.CreateRequest{}), b.make(box.CreateRequest{})
@@ -569,34 +595,59 @@ func TestABoxThatCannotBeDestroyedStaysKnownAndIsTriedAgain(t *testing.T) {
 	b.becomes(i.ID, box.ReasonAsked)
 }
 
+func TestABoxThatIsDestroyedAtTheSecondTryEndsForTheFirstReason(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{TTL: 100 * time.Millisecond})
+	h := b.host(i.ID)
+	h.stuck.Store(true)
+	time.Sleep(reapEvery + 500*time.Millisecond)
+	if b.host(i.ID) == nil {
+		t.Fatal("it could be destroyed")
+	}
+	h.stuck.Store(false)
+	b.becomes(i.ID, box.ReasonTTL)
+}
+
 func TestAProgramKilledForWantOfMemoryIsTold(t *testing.T) {
 	b := newBench(t, nil)
-	i := b.make(box.CreateRequest{})
+	b.tier.name = box.TierProcess
+	i := b.make(box.CreateRequest{Sandbox: json.RawMessage(`{"trust":"trusted"}`)})
 	h := b.host(i.ID)
-	follow := func() (end box.End) {
-		if err := b.guest(i.ID).Follow(t.Context(), box.ProcessRef{PID: 7}, box.Positions{}, func(ev box.ProcessEvent) error { end = *ev.End; return nil }); err != nil {
+	pid := 0
+	start := func() box.ProcessRef {
+		pid++
+		h.next = pid
+		p, err := b.guest(i.ID).Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"x"}}})
+		if err != nil {
 			t.Fatal(err)
 		}
-		return end
+		return box.ProcessRef{PID: p.PID}
 	}
-	h.end = &box.End{Cause: box.Signaled, Signal: 9}
-	if e := follow(); e.Cause != box.Signaled {
-		t.Errorf("nothing was killed for want of memory: %+v", e)
-	}
-	h.acc.MemoryKills = 1
-	if e := follow(); e.Cause != box.OutOfMemory {
-		t.Errorf("%+v", e)
-	}
-	if e := follow(); e.Cause != box.Signaled {
-		t.Errorf("one kill explains two ends: %+v", e)
-	}
-	h.acc.MemoryKills = 2
-	for code, want := range map[int]box.Cause{1: box.Exited, 137: box.OutOfMemory} {
-		h.end = &box.End{Cause: box.Exited, ExitCode: code}
-		if e := follow(); e.Cause != want {
-			t.Errorf("%+v, want %s", e, want)
+	wants := func(p box.ProcessRef, end box.End, want box.Cause) {
+		t.Helper()
+		h.end = &end
+		if err := b.guest(i.ID).Follow(t.Context(), p, box.Positions{}, func(ev box.ProcessEvent) error {
+			if ev.End.Cause != want {
+				t.Errorf("%+v, want %s", *ev.End, want)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
+	killed, shell := box.End{Cause: box.Signaled, Signal: 9}, box.End{Cause: box.Exited, ExitCode: 137}
+	wants(start(), killed, box.Signaled) // nothing was killed for want of memory
+	p, q, r := start(), start(), start()
+	h.acc.MemoryKills = 1
+	wants(q, box.End{Cause: box.Exited, ExitCode: 1}, box.Exited)
+	wants(p, killed, box.OutOfMemory)
+	wants(r, killed, box.Signaled) // one kill explains one end
+	p = start()
+	h.acc.MemoryKills = 2
+	wants(p, shell, box.OutOfMemory)
+	h.acc.MemoryKills = 3 // of a child that nobody was told of
+	wants(start(), killed, box.Signaled)
+	wants(box.ProcessRef{PID: 999}, killed, box.Signaled) // started before this service
 }
 
 func TestMountsOfTheHostNeedTheOperatorsWord(t *testing.T) {
@@ -634,6 +685,22 @@ func TestACallThatTheEndOfTheServiceCutsShortSaysThatTheBoxLives(t *testing.T) {
 	}
 	if b.tier.count() != 1 {
 		t.Error("the box went with the service")
+	}
+}
+
+func TestBoxesThatAnswerLateHoldNoStartUpTogether(t *testing.T) {
+	b := newBench(t, nil)
+	for range 20 {
+		b.make(box.CreateRequest{})
+	}
+	b.tier.slow = 500 * time.Millisecond
+	begun := time.Now()
+	b.again()
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("20 boxes that take half a second each took %v", took)
+	}
+	if b.tier.count() != 20 {
+		t.Errorf("%d of 20 boxes are there", b.tier.count())
 	}
 }
 

@@ -64,7 +64,7 @@ func New(c Config) http.Handler {
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }
 	}
-	s := &front{Config: c, mux: http.NewServeMux(), counts: newCounts()}
+	s := &front{Config: c, mux: http.NewServeMux(), counts: newCounts(), held: held{of: map[string]int64{}}}
 	s.mux.HandleFunc("GET /healthz", s.healthy)
 	s.mux.HandleFunc("GET /readyz", s.ready)
 	if c.OpenMetrics {
@@ -102,6 +102,7 @@ type front struct {
 	Config
 	mux    *http.ServeMux
 	counts *counts
+	held   held
 }
 
 // ServeHTTP implements http.Handler.
@@ -147,6 +148,12 @@ func (s *front) keyed(h http.Handler) http.Handler {
 			return
 		}
 		Of(r.Context()).Caller = caller
+		done, err := s.held.take(caller.Tenant, r)
+		if err != nil {
+			Explain(r.Context(), err).Write(w)
+			return
+		}
+		defer done()
 		h.ServeHTTP(w, r)
 	})
 }

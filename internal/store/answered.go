@@ -54,3 +54,15 @@ func (s *Store) Unclaim(ctx context.Context, tenant, key string, id box.ID) erro
 		return nil
 	})
 }
+
+// UnclaimFailed forgets the keys of boxes that were never made, as a daemon that
+// died leaves them: the request may be tried again. It is for a start, when
+// nobody is making any.
+func (s *Store) UnclaimFailed(ctx context.Context) error {
+	return s.change(ctx, "release idempotency keys", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM answered WHERE box NOT IN (SELECT id FROM boxes WHERE reason <> ?)", box.ReasonFailed); err != nil {
+			return fmt.Errorf("cannot release idempotency keys: %w", err)
+		}
+		return nil
+	})
+}

@@ -13,7 +13,12 @@ import (
 
 const columns = "id, tenant, principal, phase, reason, tier, tier_reason, image, weak, spec, state, metadata, detail, account, created, ends, destroyed"
 
-// Add writes the row of a new box. It comes before the box.
+// keptDestroyed is how many of a tenant's boxes are remembered after their end.
+// Without a bound whoever makes and destroys boxes fills the disk.
+const keptDestroyed = 1000
+
+// Add writes the row of a new box. It comes before the box. Of the tenant's
+// destroyed ones those before the last 1000 are forgotten.
 func (s *Store) Add(ctx context.Context, r box.Record) error {
 	if err := r.Valid(); err != nil {
 		return err
@@ -35,8 +40,20 @@ func (s *Store) Add(ctx context.Context, r box.Record) error {
 		if err != nil {
 			return fmt.Errorf("cannot keep box %s: %w", r.ID, err)
 		}
-		return nil
+		return forget(ctx, tx, r.Tenant)
 	})
+}
+
+// forget drops what is beyond keptDestroyed, with the idempotency keys that led
+// there.
+func forget(ctx context.Context, tx *sql.Tx, tenant string) error {
+	const old = "SELECT id FROM boxes WHERE tenant = ? AND phase = ? ORDER BY created DESC, id DESC LIMIT -1 OFFSET ?"
+	for _, step := range []string{"DELETE FROM answered WHERE box IN (" + old + ")", "DELETE FROM boxes WHERE id IN (" + old + ")"} {
+		if _, err := tx.ExecContext(ctx, step, tenant, box.PhaseDestroyed, keptDestroyed); err != nil {
+			return fmt.Errorf("cannot forget boxes: %w", err)
+		}
+	}
+	return nil
 }
 
 // Change reads a box's row, lets fn change it, and writes it, as one step: no

@@ -20,7 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite" // and the driver "sqlite"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -131,13 +131,27 @@ func (s *Store) Close() error {
 func (s *Store) change(ctx context.Context, what string, fn func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("cannot %s: %w", what, err)
+		return full(what, fmt.Errorf("cannot %s: %w", what, err))
 	}
 	if err := fn(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
+		_ = tx.Rollback() // SQLite may have done it; the first error says more
+		return full(what, err)
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("cannot %s: %w", what, err)
+		return full(what, fmt.Errorf("cannot %s: %w", what, err))
 	}
 	return nil
 }
+
+// full turns the error of a disk that has no room into one that a caller
+// understands: it passes when somebody makes room.
+func full(what string, err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqliteFull {
+		return box.Errorf(box.Unavailable, "write database", "cannot %s: the disk of the state folder is full", what).
+			WithHint("tell the operator; what runs goes on")
+	}
+	return err
+}
+
+// sqliteFull is SQLITE_FULL (sqlite.org/rescode.html).
+const sqliteFull = 13

@@ -207,6 +207,7 @@ func (g *Gate) leave(tenant string, w *waiter) bool {
 		delete(g.lines, tenant)
 		g.turn = slices.DeleteFunc(g.turn, func(t string) bool { return t == tenant })
 	}
+	g.serve() // whoever stood behind may have room where this one had none
 	return true
 }
 

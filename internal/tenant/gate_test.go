@@ -128,6 +128,21 @@ func TestThePatientWaitForTheirShare(t *testing.T) {
 	})
 }
 
+func TestWhoeverLeavesTheLineHoldsUpNobodyBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(Rules{Share: Amounts{Boxes: 3}, Starts: 9, Line: 9, Wait: time.Hour})
+		enter(t, g, "a")
+		ctx, leave := context.WithCancel(t.Context())
+		go g.Enter(ctx, "a", Amounts{Boxes: 3}, true)
+		synctest.Wait()
+		go func() { time.Sleep(time.Second); leave() }()
+		begun := time.Now()
+		if _, err := g.Enter(t.Context(), "a", one(), true); err != nil || time.Since(begun) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
+}
+
 func TestNothingIsLostUnderAStorm(t *testing.T) {
 	g := NewGate(Rules{Share: Amounts{Boxes: 3}, Starts: 2, Line: 1000, Wait: time.Minute})
 	var wg sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 // TestTheCommandLine runs the cases by `sunaba box`, on both tiers. A command is a
 // process of its own, so what is done many times is done less often.
 func TestTheCommandLine(t *testing.T) {
+	harness.NothingLeft(t)
 	d := harness.StartServer(t, harness.Users()[0])
 	onREST(t, d, func(t *testing.T, id box.ID, b Box) Place {
 		return Place{Box: typed{b, t, d, string(id)}, Dir: "/workspace", Walls: true, Rarely: 25}

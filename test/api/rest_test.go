@@ -12,6 +12,7 @@ import (
 
 // TestREST runs the cases through the daemon's HTTP interface, on both tiers.
 func TestREST(t *testing.T) {
+	harness.NothingLeft(t)
 	onREST(t, harness.StartServer(t, harness.Users()[0]), func(t *testing.T, _ box.ID, b Box) Place {
 		return Place{Box: b, Dir: "/workspace", Walls: true}
 	})

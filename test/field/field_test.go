@@ -33,6 +33,7 @@ type client struct {
 // eachTier runs fn on a daemon of root's (of the caller's, if that is not root),
 // for each tier.
 func eachTier(t *testing.T, fn func(c *client)) {
+	harness.NothingLeft(t)
 	d := harness.StartServer(t, harness.Users()[0])
 	for _, tier := range []box.TierName{box.TierGvisor, box.TierProcess} {
 		t.Run(string(tier), func(t *testing.T) { fn(&client{d, t, tier}) })

@@ -24,17 +24,19 @@ var made boxes
 // watch learns names from now on, by inotify(7): no box is too short-lived.
 func (b *boxes) watch(t testing.TB, u User, state string) {
 	t.Helper()
-	run := filepath.Join(state, "run")
-	if err := os.Mkdir(run, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	Give(t, u, run)
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
 	if err != nil {
-		t.Fatalf("cannot watch %s: %v", run, err)
+		t.Fatalf("cannot watch %s: %v", state, err)
 	}
-	if _, err := syscall.InotifyAddWatch(fd, run, syscall.IN_CREATE); err != nil {
-		t.Fatalf("cannot watch %s: %v", run, err)
+	for _, sub := range []string{"run", "boxes"} { // those of one run, and those that last
+		dir := filepath.Join(state, sub)
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+		Give(t, u, dir)
+		if _, err := syscall.InotifyAddWatch(fd, dir, syscall.IN_CREATE); err != nil {
+			t.Fatalf("cannot watch %s: %v", dir, err)
+		}
 	}
 	go func() { // ends with the test process
 		buf := make([]byte, 64<<10)

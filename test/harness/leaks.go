@@ -48,7 +48,7 @@ func traces(t testing.TB) []string {
 	ours := slices.Clone(ids)
 	states.Range(func(_, d any) bool {
 		ours = append(ours, d.(string))
-		for _, sub := range []string{"run", "store"} {
+		for _, sub := range []string{"run", "boxes", "store"} {
 			entries, _ := os.ReadDir(filepath.Join(d.(string), sub))
 			for _, e := range entries {
 				all = append(all, "file "+filepath.Join(d.(string), sub, e.Name()))

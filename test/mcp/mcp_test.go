@@ -1,4 +1,5 @@
-// Package mcp tests the tools for models with clients that are not ours: both
+// Package mcp tests the tools for models, and the document of REST, with programs
+// that are not ours: a validator of OpenAPI documents, both
 // generations of the TypeScript library from npm, which between them speak the
 // revisions 2025-11-25 and 2026-07-28, and the inspector's command line. Their
 // versions are pinned, with digests, in testdata/package-lock.json; Node comes
@@ -65,7 +66,8 @@ func clients(t *testing.T) (dir, node string) {
 	// lock file, and one of them is not in every registry. Versions and digests
 	// of all others are the lock file's here too.
 	cmd := exec.CommandContext(ctx, npm, "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root, "npm_config_cache=" + filepath.Join(root, "npm-cache")}
+	// The caller's environment says how the registry is reached.
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "npm_config_cache="+filepath.Join(root, "npm-cache"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("cannot install the clients: %v\n%s", err, out)
 	}
@@ -116,6 +118,33 @@ func TestClientLibrariesCallEveryTool(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The document of REST, too, is read by somebody else's program.
+func TestTheOpenAPIDocumentIsValid(t *testing.T) {
+	dir, node := clients(t)
+	validate := func(document string) string {
+		name := filepath.Join(t.TempDir(), "openapi.json")
+		if err := os.WriteFile(name, []byte(document), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return string(run(t, dir, node, "--input-type=module", "-e", `
+import { Validator } from "@seriousme/openapi-schema-validator";
+const v = new Validator();
+const r = await v.validate(process.argv[1]);
+console.log(v.version, r.valid, r.valid ? "" : JSON.stringify(r.errors).slice(0, 2000));`, name))
+	}
+	b, err := os.ReadFile("../../docs/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := validate(string(b)); got != "3.1 true \n" {
+		t.Errorf("docs/openapi.json: %s", got)
+	}
+	// And it can tell.
+	if got := validate(strings.Replace(string(b), `"responses"`, `"replies"`, 1)); !strings.HasPrefix(got, "3.1 false") {
+		t.Errorf("a document without answers: %s", got)
 	}
 }
 

@@ -89,3 +89,25 @@ func (w *full) Write(b []byte) (int, error) {
 	}
 	return len(b), nil
 }
+
+func TestACellsResultsAreBounded(t *testing.T) {
+	for name, forms := range map[string]map[string]string{
+		"many": {"text/plain": "x"}, "large": {"text/plain": strings.Repeat("x", 1<<20)},
+	} {
+		g := liar(t, guest.Options{}, hello(), streams[pb.RunRequest](rpc.ContextsRunProcedure, func(_ context.Context, send func(*pb.RunResponse) error) error {
+			for n := uint64(1); ; n++ {
+				if err := send(&pb.RunResponse{Number: n, Event: &pb.RunResponse_Result{Result: &pb.Result{Forms: forms}}}); err != nil {
+					return err
+				}
+			}
+		}))
+		var bytes, n int
+		err := g.RunCell(t.Context(), "c1", box.Cell{ID: "x", Code: "1"}, func(e box.CellEvent) error {
+			bytes, n = bytes+len(e.Result.Forms["text/plain"]), n+1
+			return nil
+		})
+		if box.KindOf(err) != box.Fault || n > 1000 || bytes > 10<<20 {
+			t.Errorf("%s: %d results of %d bytes, %v", name, n, bytes, err)
+		}
+	}
+}

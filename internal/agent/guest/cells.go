@@ -22,6 +22,13 @@ var mimeType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][
 // maxForms bounds the forms of one result.
 const maxForms = 64
 
+// What results and errors of one cell may be together. An honest agent leaves out
+// what is beyond 256, or 3 MiB (docs/contexts.md); callers keep them all.
+const (
+	maxShown = 8 << 20
+	maxShows = 512
+)
+
 // RunCell implements box.Guest.
 func (g *Guest) RunCell(ctx context.Context, id string, cell box.Cell, fn func(box.CellEvent) error) error {
 	const op = "run cell"
@@ -82,6 +89,8 @@ type story struct {
 	next  uint64 // number of the next event
 	first bool   // what is before it may be forgotten
 	text  int64  // bytes of output that may still come
+	shown int64  // bytes of results and errors that have come
+	shows int    // and how many
 	beats beats
 }
 
@@ -111,9 +120,15 @@ func (t *story) event(m *agentpb.RunResponse) (box.CellEvent, error) {
 	case *agentpb.RunResponse_Result:
 		e.Kind = box.EventResult
 		e.Result, err = result(v.Result)
+		for name, form := range v.Result.GetForms() {
+			t.shown += int64(len(name) + len(form))
+		}
+		t.shows++
 	case *agentpb.RunResponse_Failure:
 		e.Kind = box.EventError
 		e.Error = &box.CellError{Name: cut(v.Failure.Name, maxShort), Value: v.Failure.Value, Traceback: v.Failure.Traceback}
+		t.shown += int64(len(v.Failure.Name) + len(v.Failure.Value) + len(v.Failure.Traceback))
+		t.shows++
 	case *agentpb.RunResponse_End:
 		e.Kind = box.EventEnd
 		e.End, err = cellEnd(v.End)
@@ -122,6 +137,9 @@ func (t *story) event(m *agentpb.RunResponse) (box.CellEvent, error) {
 	}
 	if t.text -= int64(len(e.Text)); t.text < 0 {
 		err = lie("more output than was asked for")
+	}
+	if t.shown > maxShown || t.shows > maxShows {
+		err = lie("%d results and errors of %d bytes", t.shows, t.shown)
 	}
 	return e, err
 }

@@ -18,6 +18,11 @@ var ErrGone = errors.New("the box's first process has ended")
 // ErrTooLong is returned for a request that does not fit into one message.
 var ErrTooLong = errors.New("the request is too long")
 
+// maxUnanswered bounds the requests that the far end has not answered. A socket's
+// buffer holds what those are, so that no call waits longer than its context, and
+// a far end that stands still, as its programs may see to, holds nobody.
+const maxUnanswered = 64
+
 // Conn is the front's end of a link. Calls may be made concurrently.
 type Conn struct {
 	link *host.Link
@@ -26,13 +31,15 @@ type Conn struct {
 	mu      sync.Mutex
 	seq     int
 	pending map[int]chan answer
+	sent    map[int]bool  // numbers of requests without an answer, waited for or not
+	room    chan struct{} // has one for each of sent
 	limits  func(Limit)
 	expired bool
 }
 
 // NewConn takes over a link.
 func NewConn(link *host.Link) *Conn {
-	c := &Conn{link: link, gone: make(chan struct{}), pending: make(map[int]chan answer)}
+	c := &Conn{link: link, gone: make(chan struct{}), pending: make(map[int]chan answer), sent: make(map[int]bool), room: make(chan struct{}, maxUnanswered)}
 	go c.read()
 	return c
 }
@@ -84,6 +91,7 @@ func (c *Conn) read() {
 		c.mu.Lock()
 		ch := c.pending[rep.Seq]
 		delete(c.pending, rep.Seq)
+		c.answered(rep.Seq)
 		limits := c.limits
 		c.expired = c.expired || rep.Seq == 0 && rep.Event == Expired
 		c.mu.Unlock()
@@ -142,10 +150,17 @@ func (c *Conn) call(ctx context.Context, op string, in, out any, files []*os.Fil
 		return nil, fmt.Errorf("cannot encode %s request: %w", op, err)
 	}
 	ch := make(chan answer, 1)
+	select {
+	case c.room <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.gone:
+		return nil, ErrGone
+	}
 	c.mu.Lock()
 	c.seq++
 	seq := c.seq
-	c.pending[seq] = ch
+	c.pending[seq], c.sent[seq] = ch, true
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
@@ -159,9 +174,11 @@ func (c *Conn) call(ctx context.Context, op string, in, out any, files []*os.Fil
 	}()
 	msg, err := json.Marshal(Request{Seq: seq, Op: op, Body: body})
 	if err != nil {
+		c.unsent(seq)
 		return nil, fmt.Errorf("cannot encode %s request: %w", op, err)
 	}
 	if len(msg) > host.MaxMessage {
+		c.unsent(seq)
 		return nil, ErrTooLong
 	}
 	if err := c.link.Send(msg, files...); err != nil {
@@ -180,6 +197,20 @@ func (c *Conn) call(ctx context.Context, op string, in, out any, files []*os.Fil
 			return nil, ErrGone
 		}
 	}
+}
+
+// answered notes that a request has been, or never will be. Called with c.mu.
+func (c *Conn) answered(seq int) {
+	if c.sent[seq] {
+		delete(c.sent, seq)
+		<-c.room
+	}
+}
+
+func (c *Conn) unsent(seq int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered(seq)
 }
 
 func decode(rep Reply, out any) error {

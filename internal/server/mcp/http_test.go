@@ -69,7 +69,11 @@ func TestHTTPServesEachKeyItsOwn(t *testing.T) {
 	}
 	out, _ = good(t, one, "run_code", m{"language": "bash", "code": "printf %99999s x"})
 	uri := out["stdout"].(m)["resource"].(string)
-	if _, err := one.ReadResource(context.Background(), &sdk.ReadResourceParams{URI: uri}); err != nil {
+	mine, err := one.ReadResource(context.Background(), &sdk.ReadResourceParams{URI: uri})
+	if err == nil && mine.CacheScope != "private" {
+		t.Errorf("whoever stands between may give it to anybody: %q", mine.CacheScope)
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	if _, err := two.ReadResource(context.Background(), &sdk.ReadResourceParams{URI: uri}); err == nil {

@@ -59,7 +59,8 @@ func (s *Server) addResource(name, template, mime, description string, read func
 		switch kind := box.KindOf(err); {
 		case err == nil:
 			contents.URI = req.Params.URI
-			return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{contents}}, nil
+			// It is its tenant's: nobody between may give it to another one.
+			return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{contents}, Cacheable: sdk.Cacheable{CacheScope: "private"}}, nil
 		case kind == box.NotFound || kind == box.Invalid:
 			return nil, sdk.ResourceNotFoundError(req.Params.URI)
 		default:

@@ -299,6 +299,8 @@ func TestTunnel(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	d.want(503, ask{method: "GET", path: at(id, "/ports/8"), header: map[string]string{"Connection": "Upgrade", "Upgrade": "tcp"}}, nil)
+	d.want(426, ask{method: "GET", path: at(id, "/ports/7"), header: map[string]string{"Upgrade": "tcp"}}, nil)
+	d.want(422, ask{method: "GET", path: at(id, "/ports/7"), body: "early", header: map[string]string{"Connection": "keep-alive, upgrade", "Upgrade": "tcp"}}, nil)
 }
 
 // What two readers could understand in two ways is refused.

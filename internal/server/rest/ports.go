@@ -20,9 +20,12 @@ type portRequest struct {
 // port makes the connection a tunnel to a port inside (RFC 9110, section 7.8).
 // Nothing of the request reaches the box: what is sent after it does.
 func (a *API) port(w http.ResponseWriter, r *http.Request, in *portRequest) error {
-	if !strings.EqualFold(in.Upgrade, "tcp") || r.ProtoMajor != 1 {
+	if !strings.EqualFold(in.Upgrade, "tcp") || !wantsUpgrade(r.Header) || r.ProtoMajor != 1 {
 		w.Header().Set("Upgrade", "tcp")
 		return server.Bad(http.StatusUpgradeRequired, server.NoUpgrade, "send Connection: Upgrade and Upgrade: tcp", "cannot open a tunnel: the request does not ask for one")
+	}
+	if r.ContentLength != 0 {
+		return box.Errorf(box.Invalid, "open tunnel", "cannot open a tunnel: the request has a body, which would be the tunnel's first bytes")
 	}
 	g, err := a.guest(r.Context(), in.ID, box.ScopeExec)
 	if err != nil {
@@ -52,6 +55,20 @@ func (a *API) port(w http.ResponseWriter, r *http.Request, in *portRequest) erro
 	pour(outside, inside, inside)
 	<-done
 	return nil
+}
+
+// wantsUpgrade reports whether Connection names Upgrade, without which that is
+// not for this server (RFC 9110, section 7.8): one in between may have passed on
+// a client's Upgrade that it does not know of itself.
+func wantsUpgrade(h http.Header) bool {
+	for _, line := range h.Values("Connection") {
+		for _, option := range strings.Split(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(option), "upgrade") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // pour copies until from ends, and passes that end on. When an end breaks off,

@@ -23,15 +23,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	var errs []error
 	b.ending.Store(true)
 	if b.Child != nil {
-		b.Child.Kill()
-		if b.Frozen() { // in version 1 it does not die of that
-			errs = append(errs, b.Group.Kill(ctx))
-		}
-		select {
-		case <-b.Child.Done():
-		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", b.Spec.ID))
-		}
+		errs = append(errs, endFirst(ctx, b.Spec.ID, b.Child, b.Group))
 	}
 	if b.Conn != nil {
 		b.Conn.Close()
@@ -56,6 +48,36 @@ func (b *Box) Destroy(ctx context.Context) error {
 		b.guard.dismiss()
 	}
 	return nil
+}
+
+// aloneTime is how long the first process has to die before all others are ended
+// with it. It takes milliseconds; but it dies on its own time, and the programs
+// that keep it from having any (sched_setscheduler(2), SCHED_IDLE) die after it.
+const aloneTime = 500 * time.Millisecond
+
+// endFirst ends a box's first process, and with it the box's PID namespace.
+func endFirst(ctx context.Context, id box.ID, first *host.Child, g *cgroup.Group) error {
+	first.Kill()
+	alone := aloneTime
+	if frozen(g) { // in version 1 it does not die of that
+		alone = 0
+	}
+	select {
+	case <-first.Done():
+		return nil
+	case <-ctx.Done():
+	case <-time.After(alone):
+	}
+	var err error
+	if g != nil {
+		err = g.Kill(ctx)
+	}
+	select {
+	case <-first.Done():
+		return nil
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("cannot end box %s: its processes do not die", id), err)
+	}
 }
 
 // removeLasting removes what a box that lasts has a name for: its folder last,

@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
 // A box that lasts has a folder of its own, which is the front's: in it is the
@@ -236,23 +237,6 @@ func (s *Site) take(b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adap
 	return nil
 }
 
-// killFrozen kills all of a box that is held by its group: in version 1 it does
-// not die of a signal alone.
-func (s *Site) killFrozen(ctx context.Context, id box.ID) error {
-	if s.Groups == nil {
-		return nil
-	}
-	g, err := s.Groups.Open(string(id))
-	if err != nil {
-		return nil // it has none, which drop finds out as well
-	}
-	frozen, err := g.Frozen()
-	if err != nil || !frozen {
-		return err
-	}
-	return g.Kill(ctx)
-}
-
 // drop ends a box that lasts of which only the name is known, and removes what
 // is left of it.
 func (s *Site) drop(ctx context.Context, id box.ID) error {
@@ -263,26 +247,28 @@ func (s *Site) drop(ctx context.Context, id box.ID) error {
 	if err == nil && json.Unmarshal(raw, &first) == nil {
 		uid, _ := s.HostUser(id)
 		if c, err := host.Adopt(first, uid); err == nil {
-			c.Kill()
-			if err := s.killFrozen(ctx, id); err != nil {
-				errs = append(errs, err)
-			}
-			select {
-			case <-c.Done():
-			case <-ctx.Done():
-				errs = append(errs, fmt.Errorf("cannot end box %s: its processes do not die", id))
-			}
+			errs = append(errs, endFirst(ctx, id, c, s.groupOf(id)))
 			c.Release()
 		}
 	}
-	if s.Groups != nil {
+	if g := s.groupOf(id); g != nil {
 		s.Groups.Tidy()
-		if g, err := s.Groups.Open(string(id)); err == nil {
-			errs = append(errs, g.Kill(ctx), g.Remove(ctx))
-		}
+		errs = append(errs, g.Kill(ctx), g.Remove(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // the folder stays, and with it the name
 	}
 	return removeDir(ctx, home)
+}
+
+// groupOf opens a box's control group; nil if there is none.
+func (s *Site) groupOf(id box.ID) *cgroup.Group {
+	if s.Groups == nil {
+		return nil
+	}
+	g, err := s.Groups.Open(string(id))
+	if err != nil {
+		return nil
+	}
+	return g
 }

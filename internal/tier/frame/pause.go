@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
 // Pausable says why the box's group, and with it all of the box, cannot be held.
@@ -31,10 +32,12 @@ func (b *Box) Freeze(ctx context.Context) error {
 }
 
 // Frozen reports whether the box is held by its group.
-func (b *Box) Frozen() bool {
-	if b.Group == nil {
+func (b *Box) Frozen() bool { return frozen(b.Group) }
+
+func frozen(g *cgroup.Group) bool {
+	if g == nil {
 		return false
 	}
-	frozen, err := b.Group.Frozen()
-	return frozen && err == nil
+	is, err := g.Frozen()
+	return is && err == nil
 }

@@ -157,6 +157,37 @@ func TestAStuckBoxCanBeDestroyed(t *testing.T) {
 	})
 }
 
+// starve leaves the box's other processes no time: SCHED_IDLE of sched(7).
+const starve = `exec python3 -c '
+import os, time
+for pid in [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]:
+    for tid in os.listdir("/proc/%d/task" % pid):
+        os.sched_setscheduler(int(tid), os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setaffinity(int(tid), {min(os.sched_getaffinity(0))})
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+for _ in range(40):
+    if os.fork() == 0:
+        while True: pass
+print("starved", flush=True)
+time.sleep(1000)'`
+
+// A box's first process has the programs' user, who can take its time away.
+func TestAStarvedBoxCanBeDestroyed(t *testing.T) {
+	p := newPlace(t, box.TierProcess)
+	s := spec()
+	s.Limits.MilliCPU = 200
+	b := p.create(t, s)
+	g := use(t, b)
+	begin(t, g, starve)
+	time.Sleep(3 * time.Second) // the agent, which would tell, has no time either
+	begun := time.Now()
+	p.destroy(t, b)
+	if took := time.Since(begun); took > 8*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	p.empty(t)
+}
+
 // stop stops a process and returns when all its threads stand.
 func stop(t *testing.T, pid int) {
 	t.Helper()
