@@ -24,7 +24,14 @@ type Service interface {
 	// Destroy ends a box and returns when nothing of it is left on the host. A
 	// box that was destroyed before is no error.
 	Destroy(context.Context, Caller, ID) error
-	// Guest returns a running box, for calls of the given right. What is done
+	// Pause makes a box stand still until it is resumed, by Resume or by the next
+	// call of its Guest. Calls under way stand still with it. Paused time counts
+	// neither for the box's end nor as idle; its share of the tenant's stays taken.
+	// A box that is paused is no error.
+	Pause(context.Context, Caller, ID) (Info, error)
+	// Resume lets a paused box go on; one that runs is no error.
+	Resume(context.Context, Caller, ID) (Info, error)
+	// Guest returns a box, for calls of the given right. What is done
 	// through it counts as use of the box.
 	Guest(context.Context, Caller, ID, Scope) (Guest, error)
 	// Execute runs one program in a box of its own, which is destroyed after. A
@@ -75,13 +82,25 @@ type CreateRequest struct {
 	Metadata map[string]string // the caller's own; at most 32 pairs of 256 bytes
 	TTL      time.Duration     // 0 = the service's default; the effective one is in Info
 	// Idle destroys the box when nobody used it and no program that was started
-	// in it runs for so long. 0 = never.
+	// in it runs for so long, or what else OnIdle says. 0 = never.
 	Idle time.Duration
+	// OnIdle is IdleDestroy if empty. A box that cannot be paused is refused as
+	// Unsupported with IdlePause.
+	OnIdle IdleAction
 	// Key makes the call idempotent: the same key again returns the same box.
 	Key string
 	// Strict refuses a box of which this host cannot enforce everything.
 	Strict bool
 }
+
+// IdleAction is what becomes of a box that nobody uses.
+type IdleAction string
+
+// Idle actions. A box that was paused is resumed by the next call.
+const (
+	IdleDestroy IdleAction = "destroy"
+	IdlePause   IdleAction = "pause"
+)
 
 // Info is what is known of a box.
 type Info struct {
@@ -98,8 +117,10 @@ type Info struct {
 	Policy     Policy // what is in force
 	Metadata   map[string]string
 	Created    time.Time
-	Ends       time.Time // destroyed then, unless prolonged; zero = never
+	Ends       time.Time // destroyed then, unless prolonged; zero = never; of a paused box, if it is resumed now
 	Idle       time.Duration
+	OnIdle     IdleAction
+	Paused     time.Time // since when it is; zero if it is not
 	Destroyed  time.Time // zero while it lives
 	Limits     []LimitHit
 	Usage      Usage // up to now, or up to its end

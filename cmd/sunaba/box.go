@@ -38,6 +38,8 @@ func boxVerbs() []boxVerb {
 		{name: "logs", args: "[-f] BOX PID", help: "show what a program has written last; -f goes on", run: boxLogs, flags: logsFlags, least: 2, most: 2},
 		{name: "kill", args: "[-s SIGNAL] BOX PID", help: "send a signal (default TERM)", run: boxKill, flags: killFlags, least: 2, most: 2},
 		{name: "prolong", args: "BOX TIME", help: "let a box live at least so long from now on", run: boxProlong, least: 2, most: 2},
+		{name: "pause", args: "BOX", help: "make a box stand still until its next use", run: boxPause, least: 1, most: 1},
+		{name: "resume", args: "BOX", help: "let a paused box go on", run: boxResume, least: 1, most: 1},
 		{name: "rm", args: "BOX...", help: "destroy boxes", run: boxRemove, least: 1, most: -1},
 	}
 }
@@ -64,6 +66,7 @@ commands:
 	fmt.Fprint(w, "\nflags of create:\n")
 	describe(w, "--ttl TIME", "destroy the box after so long (default the daemon's)")
 	describe(w, "--unused TIME", "destroy it when it was not used for so long (default never)")
+	describe(w, "--on-unused DO", "destroy (default), or pause until it is used again")
 	describe(w, "--strict", "refuse a box of which the host cannot enforce everything")
 	describe(w, "--meta NAME=VALUE", "a note of your own; may be repeated")
 	describe(w, "--key TEXT", "the same key again answers with the same box")
@@ -81,6 +84,7 @@ type boxCall struct {
 	sandbox sandboxFlags // create
 	ttl     string
 	unused  string
+	onIdle  string
 	strict  bool
 	key     string
 	pairs   []string // metadata, environment

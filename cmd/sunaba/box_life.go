@@ -30,6 +30,8 @@ type infoJSON struct {
 	Created    time.Time         `json:"created_at"`
 	Ends       *time.Time        `json:"ends_at"`
 	IdleSec    float64           `json:"idle_sec"`
+	OnIdle     box.IdleAction    `json:"on_idle"`
+	Paused     *time.Time        `json:"paused_at"`
 	Destroyed  *time.Time        `json:"destroyed_at"`
 	Limits     []box.LimitHit    `json:"limits_hit"`
 	Usage      box.UsageJSON     `json:"usage"`
@@ -45,7 +47,7 @@ func infoOf(i box.Info) infoJSON {
 	}
 	return infoJSON{
 		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail, Tier: i.Tier, TierReason: i.TierReason, Image: i.Image,
-		Weak: i.Weak, Policy: i.Policy, Metadata: i.Metadata, Created: i.Created, Ends: when(i.Ends), IdleSec: i.Idle.Seconds(),
+		Weak: i.Weak, Policy: i.Policy, Metadata: i.Metadata, Created: i.Created, Ends: when(i.Ends), IdleSec: i.Idle.Seconds(), OnIdle: i.OnIdle, Paused: when(i.Paused),
 		Destroyed: when(i.Destroyed), Limits: i.Limits, Principal: i.Principal,
 		Usage: box.UsageJSON{CPUSeconds: i.Usage.CPU.Seconds(), WallSeconds: i.Usage.Wall.Seconds(), MemoryPeakBytes: i.Usage.MemoryPeak, BytesWritten: i.Usage.Written},
 	}
@@ -55,6 +57,7 @@ func createFlags(fs *flag.FlagSet, b *boxCall) {
 	b.sandbox.define(fs)
 	fs.StringVar(&b.ttl, "ttl", "", "")
 	fs.StringVar(&b.unused, "unused", "", "")
+	fs.StringVar(&b.onIdle, "on-unused", "", "")
 	fs.BoolVar(&b.strict, "strict", false, "")
 	fs.StringVar(&b.key, "key", "", "")
 	fs.Func("meta", "", b.pair)
@@ -70,7 +73,7 @@ func (b *boxCall) pair(v string) error {
 }
 
 func boxCreate(ctx context.Context, b *boxCall) (int, error) {
-	r := box.CreateRequest{Strict: b.strict, Key: b.key, Metadata: map[string]string{}}
+	r := box.CreateRequest{Strict: b.strict, Key: b.key, OnIdle: box.IdleAction(b.onIdle), Metadata: map[string]string{}}
 	for _, p := range b.pairs {
 		name, value, _ := strings.Cut(p, "=")
 		r.Metadata[name] = value
@@ -186,6 +189,22 @@ func boxProlong(ctx context.Context, b *boxCall) (int, error) {
 		return 0, err
 	}
 	return 0, b.show(infoOf(i), func() { fmt.Println(i.Ends.UTC().Format(time.RFC3339)) })
+}
+
+func boxPause(ctx context.Context, b *boxCall) (int, error) { return b.step(ctx, b.c.Pause) }
+
+func boxResume(ctx context.Context, b *boxCall) (int, error) { return b.step(ctx, b.c.Resume) }
+
+func (b *boxCall) step(ctx context.Context, do func(context.Context, box.Caller, box.ID) (box.Info, error)) (int, error) {
+	id, err := b.id(0)
+	if err != nil {
+		return 0, err
+	}
+	i, err := do(ctx, box.Caller{}, id)
+	if err != nil {
+		return 0, err
+	}
+	return 0, b.show(infoOf(i), func() {})
 }
 
 // boxRemove destroys what it can, and tells of the first that it could not.

@@ -88,6 +88,12 @@ func TestBoxesAreWhatTheDaemonSays(t *testing.T) {
 	if err != nil || !longer.Ends.After(i.Ends) {
 		t.Errorf("prolong: %v, %v", longer.Ends, err)
 	}
+	if p, err := c.Pause(ctx, box.Caller{}, i.ID); err != nil || p.Phase != box.PhasePaused || p.Paused.IsZero() || p.OnIdle != box.IdleDestroy {
+		t.Errorf("pause: %+v, %v", p, err)
+	}
+	if p, err := c.Resume(ctx, box.Caller{}, i.ID); err != nil || p.Phase != box.PhaseRunning || !p.Paused.IsZero() {
+		t.Errorf("resume: %+v, %v", p, err)
+	}
 	if err := c.Destroy(ctx, box.Caller{}, i.ID); err != nil {
 		t.Error(err)
 	}

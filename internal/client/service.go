@@ -27,6 +27,8 @@ type boxJSON struct {
 	Created    time.Time         `json:"created_at"`
 	Ends       *time.Time        `json:"ends_at"`
 	Idle       float64           `json:"idle_sec"`
+	OnIdle     box.IdleAction    `json:"on_idle"`
+	Paused     *time.Time        `json:"paused_at"`
 	Destroyed  *time.Time        `json:"destroyed_at"`
 	Limits     []box.LimitHit    `json:"limits_hit"`
 	Usage      box.UsageJSON     `json:"usage"`
@@ -39,11 +41,14 @@ func (b boxJSON) info() (box.Info, error) {
 	}
 	i := box.Info{
 		ID: b.ID, Principal: b.Principal, Phase: b.Phase, Reason: b.Reason, Detail: b.Detail, Tier: b.Tier, TierReason: b.TierReason,
-		Image: b.Image, Weak: b.Weak, Policy: b.Policy, Metadata: b.Metadata, Created: b.Created, Idle: seconds(b.Idle), Limits: b.Limits,
+		Image: b.Image, Weak: b.Weak, Policy: b.Policy, Metadata: b.Metadata, Created: b.Created, Idle: seconds(b.Idle), OnIdle: b.OnIdle, Limits: b.Limits,
 		Usage: box.Usage{CPU: seconds(b.Usage.CPUSeconds), Wall: seconds(b.Usage.WallSeconds), MemoryPeak: b.Usage.MemoryPeakBytes, Written: b.Usage.BytesWritten},
 	}
 	if b.Ends != nil {
 		i.Ends = *b.Ends
+	}
+	if b.Paused != nil {
+		i.Paused = *b.Paused
 	}
 	if b.Destroyed != nil {
 		i.Destroyed = *b.Destroyed
@@ -62,6 +67,9 @@ func (c *Client) box(ctx context.Context, q call) (box.Info, error) {
 // Create implements box.Service.
 func (c *Client) Create(ctx context.Context, _ box.Caller, r box.CreateRequest) (box.Info, error) {
 	in := map[string]any{"ttl_sec": r.TTL.Seconds(), "idle_sec": r.Idle.Seconds(), "strict": r.Strict}
+	if r.OnIdle != "" {
+		in["on_idle"] = r.OnIdle
+	}
 	if len(r.Sandbox) > 0 {
 		in["sandbox"] = r.Sandbox
 	}
@@ -116,6 +124,16 @@ func (c *Client) List(ctx context.Context, _ box.Caller, r box.ListRequest) ([]b
 // Prolong implements box.Service.
 func (c *Client) Prolong(ctx context.Context, _ box.Caller, id box.ID, ttl time.Duration) (box.Info, error) {
 	return c.box(ctx, call{method: http.MethodPost, path: boxPath(id, "/prolong"), in: map[string]any{"ttl_sec": ttl.Seconds()}})
+}
+
+// Pause implements box.Service.
+func (c *Client) Pause(ctx context.Context, _ box.Caller, id box.ID) (box.Info, error) {
+	return c.box(ctx, call{method: http.MethodPost, path: boxPath(id, "/pause")})
+}
+
+// Resume implements box.Service.
+func (c *Client) Resume(ctx context.Context, _ box.Caller, id box.ID) (box.Info, error) {
+	return c.box(ctx, call{method: http.MethodPost, path: boxPath(id, "/resume")})
 }
 
 // Destroy implements box.Service.

@@ -168,7 +168,12 @@ func (s *Service) Prolong(ctx context.Context, c box.Caller, id box.ID, ttl time
 		if r.Phase == box.PhaseDestroyed {
 			return gone(id, *r)
 		}
-		if ends := now().Add(ttl); !r.Ends.IsZero() && ends.After(r.Ends) {
+		from := now()
+		var k kept
+		if r.Phase == box.PhasePaused && json.Unmarshal(r.Spec, &k) == nil {
+			from = k.Paused // its time goes on from there
+		}
+		if ends := from.Add(ttl); !r.Ends.IsZero() && ends.After(r.Ends) {
 			r.Ends = ends
 		}
 		return nil

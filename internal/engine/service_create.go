@@ -65,6 +65,12 @@ func (s *Service) wish(c box.Caller, req box.CreateRequest) (Wish, error) {
 	if req.TTL < 0 || req.TTL > s.cfg.MaxTTL {
 		return w, box.Errorf(box.Invalid, op, "cannot make a box for %v: allowed are more than 0 and at most %v", req.TTL, s.cfg.MaxTTL)
 	}
+	switch {
+	case req.OnIdle != "" && req.OnIdle != box.IdleDestroy && req.OnIdle != box.IdlePause:
+		return w, box.Errorf(box.Invalid, op, "cannot do %q with an idle box: allowed are %s and %s", req.OnIdle, box.IdleDestroy, box.IdlePause)
+	case req.OnIdle == box.IdlePause && req.Idle == 0:
+		return w, box.Errorf(box.Invalid, op, "cannot pause a box when it is idle: it has no idle time")
+	}
 	if req.Idle < 0 {
 		return w, box.Errorf(box.Invalid, op, "cannot make a box with an idle time of %v: it is negative", req.Idle)
 	}
@@ -99,7 +105,8 @@ func digest(req box.CreateRequest) []byte {
 		M      map[string]string
 		T, I   time.Duration
 		Strict bool
-	}{req.Sandbox, req.Metadata, req.TTL, req.Idle, req.Strict})
+		O      box.IdleAction `json:",omitempty"`
+	}{req.Sandbox, req.Metadata, req.TTL, req.Idle, req.Strict, req.OnIdle})
 	if err != nil {
 		b = []byte(err.Error()) // what is no JSON was refused before
 	}
@@ -147,7 +154,7 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		}
 	}()
 	k := kept{
-		Tier: d.Tier, Limits: l, Workdir: d.Spec.Workdir, User: w.User, Env: w.Env, Idle: req.Idle,
+		Tier: d.Tier, Limits: l, Workdir: d.Spec.Workdir, User: w.User, Env: w.Env, Idle: req.Idle, OnIdle: req.OnIdle,
 		Policy: policy.InForce(d.Spec, w.Policy.Trust, w.User),
 	}
 	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
@@ -167,6 +174,11 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		return box.Info{}, err
 	}
 	b, err := s.build(ctx, tier, d.Spec, w.Policy.MustNotBeWeak)
+	if err == nil && req.OnIdle == box.IdlePause {
+		if _, err = pauser(b); err != nil {
+			err = errors.Join(err, destroy(ctx, b))
+		}
+	}
 	if err != nil {
 		_, serr := s.cfg.Store.Change(context.WithoutCancel(ctx), id, func(r *box.Record) error {
 			r.Phase, r.Reason, r.Detail, r.Destroyed = box.PhaseDestroyed, box.ReasonFailed, err.Error(), now()

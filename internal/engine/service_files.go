@@ -76,7 +76,10 @@ func (u *used) Read(ctx context.Context, p string, offset, length int64) (box.En
 	if err != nil {
 		return box.Entry{}, nil, err
 	}
-	ctx, leave := u.enter(ctx)
+	ctx, leave, err := u.enter(ctx)
+	if err != nil {
+		return box.Entry{}, nil, err
+	}
 	e, r, err := u.l.guest.Read(ctx, p, offset, length)
 	if err != nil {
 		return e, nil, leave(err)

@@ -32,8 +32,9 @@ type used struct {
 }
 
 // enter begins a call. What it returns is to be called at the call's end, with
-// its error, and gives the error for the caller.
-func (u *used) enter(ctx context.Context) (context.Context, func(error) error) {
+// its error, and gives the error for the caller. A box that is paused goes on
+// first.
+func (u *used) enter(ctx context.Context) (context.Context, func(error) error, error) {
 	l := u.l
 	l.mu.Lock()
 	l.calls++
@@ -41,7 +42,7 @@ func (u *used) enter(ctx context.Context) (context.Context, func(error) error) {
 	inner, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(l.ctx, cancel)
 	var once sync.Once
-	return inner, func(err error) error {
+	leave := func(err error) error {
 		once.Do(func() {
 			stop()
 			cancel()
@@ -60,6 +61,10 @@ func (u *used) enter(ctx context.Context) (context.Context, func(error) error) {
 		}
 		return err
 	}
+	if err := u.s.resume(inner, l); err != nil {
+		return nil, nil, leave(err)
+	}
+	return inner, leave, nil
 }
 
 // ended says why a call was cut short.
@@ -77,14 +82,21 @@ func (u *used) ended() error {
 
 // get is a call with an answer.
 func get[T any](ctx context.Context, u *used, call func(context.Context, box.Guest) (T, error)) (T, error) {
-	ctx, leave := u.enter(ctx)
+	ctx, leave, err := u.enter(ctx)
+	if err != nil {
+		var none T
+		return none, err
+	}
 	v, err := call(ctx, u.l.guest)
 	return v, leave(err)
 }
 
 // do is a call without one.
 func do(ctx context.Context, u *used, call func(context.Context, box.Guest) error) error {
-	ctx, leave := u.enter(ctx)
+	ctx, leave, err := u.enter(ctx)
+	if err != nil {
+		return err
+	}
 	return leave(call(ctx, u.l.guest))
 }
 
@@ -142,7 +154,10 @@ func (u *used) environment(user box.User, more []string) []string {
 // Follow implements box.Processes. A program that the host's kernel ended for
 // want of memory does not know that, nor does the agent.
 func (u *used) Follow(ctx context.Context, p box.ProcessRef, from box.Positions, fn func(box.ProcessEvent) error) error {
-	ctx, leave := u.enter(ctx)
+	ctx, leave, err := u.enter(ctx)
+	if err != nil {
+		return err
+	}
 	return leave(u.l.guest.Follow(ctx, p, from, func(ev box.ProcessEvent) error {
 		if ev.Kind == box.EventEnd && ev.End != nil {
 			end := *ev.End
@@ -191,7 +206,10 @@ func (u *used) Metrics(ctx context.Context) (box.Metrics, error) {
 
 // Dial implements box.Guest. A connection is use for as long as it is open.
 func (u *used) Dial(ctx context.Context, port uint16) (net.Conn, error) {
-	inner, leave := u.enter(context.WithoutCancel(ctx))
+	inner, leave, err := u.enter(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
 	stop := context.AfterFunc(ctx, func() { _ = leave(nil) })
 	conn, err := u.l.guest.Dial(inner, port)
 	stop()

@@ -21,7 +21,16 @@ func (s *Service) info(ctx context.Context, r box.Record, asked bool) box.Info {
 	}
 	var k kept
 	if json.Unmarshal(r.Spec, &k) == nil {
-		i.Policy, i.Idle = k.Policy, k.Idle
+		i.Policy, i.Idle, i.OnIdle = k.Policy, k.Idle, k.OnIdle
+		if i.OnIdle == "" {
+			i.OnIdle = box.IdleDestroy
+		}
+		if r.Phase == box.PhasePaused {
+			i.Paused = k.Paused
+			if !i.Ends.IsZero() {
+				i.Ends = i.Ends.Add(max(now().Sub(k.Paused), 0))
+			}
+		}
 	}
 	var acc box.Account
 	l := s.lookup(r.ID)

@@ -22,6 +22,8 @@ type kept struct {
 	Env     []string // of every program started in it; the file is the daemon's alone
 	Path    string   // the image's PATH
 	Idle    time.Duration
+	OnIdle  box.IdleAction `json:",omitempty"`
+	Paused  time.Time      `json:",omitzero"` // since when, in the row; see live.since
 	Policy  box.Policy
 }
 
@@ -44,6 +46,10 @@ type live struct {
 	used  time.Time // when the last one ended
 	kills kills
 
+	stands bool          // it is paused, or about to be, or about to go on
+	since  time.Time     // when it was paused; zero while it runs
+	turn   chan struct{} // held by whoever changes that
+
 	destroying sync.Mutex // held by whoever destroys it
 	cleared    bool       // nothing of it is left on the host
 	destroyed  bool       // and that is written down
@@ -53,7 +59,7 @@ type live struct {
 }
 
 func (s *Service) newLive(r box.Record, k kept, b box.Lasting, p *tenant.Pass) *live {
-	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now()}
+	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now(), turn: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	l.guest = s.cfg.Guest(b.Agent)
 	return l
@@ -219,6 +225,10 @@ func (s *Service) reap() {
 				if reason == "" {
 					return
 				}
+				if reason == box.ReasonIdle && l.kept.OnIdle == box.IdlePause {
+					s.rest(l)
+					return
+				}
 				if err := s.end(s.ctx, l, reason, ""); err != nil && s.ctx.Err() == nil {
 					s.cfg.Log.Error("cannot destroy a box", "box", l.id, "reason", reason, "error", err)
 				}
@@ -234,11 +244,13 @@ const silentTime = time.Minute
 // over says why a box is to be destroyed now, or nothing.
 func (l *live) over(ctx context.Context) box.Reason {
 	l.mu.Lock()
-	ends, calls, used := l.ends, l.calls, l.used
+	ends, calls, used, stands := l.ends, l.calls, l.used, l.stands
 	l.mu.Unlock()
 	switch {
 	case l.ending.Load():
 		return box.ReasonAsked // and it failed
+	case stands:
+		return ""
 	case !ends.IsZero() && !time.Now().Before(ends):
 		return box.ReasonTTL
 	case l.kept.Idle == 0 || calls > 0 || time.Since(used) < l.kept.Idle:
@@ -380,7 +392,14 @@ func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {
 			return nil, errors.Join(fmt.Errorf("tier %s gave no lasting box", r.Tier), destroy(ctx, b))
 		}
 		pass := s.cfg.Gate.Keep(r.Tenant, tenant.Amounts{Boxes: 1, MilliCPU: k.Limits.MilliCPU, Memory: k.Limits.Memory})
-		return s.newLive(r, k, lasting, pass), nil
+		l := s.newLive(r, k, lasting, pass)
+		if err := s.settle(ctx, l, r.Phase); err != nil {
+			l.cancel()
+			l.guest.Close()
+			pass.Release()
+			return nil, errors.Join(err, destroy(ctx, b))
+		}
+		return l, nil
 	}
 	return nil, fmt.Errorf("tier %s is not in this build", r.Tier)
 }

@@ -26,6 +26,7 @@ type plainTier struct {
 	mu     sync.Mutex
 	boxes  map[box.ID]*plainBox // what is "on the host": it outlives a service
 	create func(box.Spec) error
+	unable error         // see standing; of the boxes to come
 	slow   time.Duration // before a box is found again
 }
 
@@ -42,6 +43,7 @@ func (t *plainTier) Create(_ context.Context, s box.Spec) (box.Box, error) {
 		}
 	}
 	b := &plainBox{t: t, id: s.ID, ended: make(chan struct{})}
+	b.unable = t.unable
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.boxes[s.ID] = b
@@ -83,6 +85,7 @@ type plainBox struct {
 	stuck atomic.Bool // it cannot be destroyed
 	acc   box.Account
 	plainAgent
+	standing
 }
 
 func (b *plainBox) ID() box.ID     { return b.id }
@@ -120,6 +123,8 @@ type plainAgent struct {
 	mu        sync.Mutex
 	list      []box.Process
 	hang      chan struct{} // if set, Stat waits for it
+	still     atomic.Bool   // Stat fails: the box is paused
+	slow      time.Duration // if set, Stat takes twice as long
 	started   []box.ProcessSpec
 	next      int // number of the next program; 0 = 7
 	end       *box.End
@@ -137,6 +142,14 @@ func (a *plainAgent) Processes(context.Context) ([]box.Process, error) {
 }
 func (a *plainAgent) Contexts(context.Context) ([]box.CodeContext, error) { return nil, nil }
 func (a *plainAgent) Stat(ctx context.Context, p string, _ bool) (box.Entry, error) {
+	for range 2 {
+		if a.still.Load() {
+			return box.Entry{}, errors.New("it was called while it is paused")
+		}
+		if a.slow > 0 {
+			<-time.After(a.slow)
+		}
+	}
 	if a.hang == nil {
 		return box.Entry{Path: p}, nil
 	}

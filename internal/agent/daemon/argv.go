@@ -9,6 +9,7 @@ import (
 
 // args is the command line.
 type args struct {
+	sync     bool   // write out the box's files, and no more
 	connect  bool   // hand descriptor 3 to the agent that listens at socket
 	dir      string // the working folder
 	root     bool   // the agent is guest root and programs may be, too
@@ -20,17 +21,23 @@ type args struct {
 //
 //	sunaba-agentd serve DIR [root] [handover] [--socket PATH]
 //	sunaba-agentd connect --socket PATH
+//	sunaba-agentd sync
 //
 // DIR and PATH are absolute.
 func parseArgs(argv []string) (args, error) {
 	var a args
 	if len(argv) < 2 {
-		return a, errors.New("read the command line: want serve or connect")
+		return a, errors.New("read the command line: want serve, connect or sync")
 	}
 	rest := argv[2:]
 	switch argv[1] {
 	case "connect":
 		a.connect = true
+	case "sync":
+		if len(rest) > 0 {
+			return a, errors.New("read the command line: sync takes nothing")
+		}
+		a.sync = true
 	case "serve":
 		if len(rest) == 0 || !path.IsAbs(rest[0]) || strings.Contains(rest[0], "\x00") {
 			return a, errors.New("read the command line: serve wants an absolute folder")

@@ -43,9 +43,13 @@ type agent struct {
 // [parseArgs] for the command line.
 func Main(argv []string) int {
 	a, err := parseArgs(argv)
-	if err == nil && a.connect {
+	switch {
+	case err != nil:
+	case a.sync:
+		unix.Sync() // of the box's own kernel, before it is paused
+	case a.connect:
 		err = connectTo(a.socket)
-	} else if err == nil {
+	default:
 		err = serve(a)
 	}
 	if err != nil {

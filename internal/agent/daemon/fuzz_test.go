@@ -13,12 +13,18 @@ import (
 )
 
 func FuzzCommandLine(f *testing.F) {
-	for _, s := range []string{"serve /work", "serve /work root handover", "serve / root --socket /run/s", "connect --socket /s", "serve", "connect", "serve /a connect", "serve /a --socket"} {
+	for _, s := range []string{"serve /work", "serve /work root handover", "serve / root --socket /run/s", "connect --socket /s", "sync", "sync now", "serve", "connect", "serve /a connect", "serve /a --socket"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		a, err := parseArgs(append([]string{Argv}, strings.Split(line, " ")...))
 		if err != nil {
+			return
+		}
+		if a.sync {
+			if line != "sync" || a != (args{sync: true}) {
+				t.Errorf("%q is %+v", line, a)
+			}
 			return
 		}
 		if a.connect != strings.HasPrefix(line, "connect") || a.connect && (a.socket == "" || a.root || a.handover) ||

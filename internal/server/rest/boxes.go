@@ -20,7 +20,8 @@ type createRequest struct {
 		Sandbox  Sandbox           `json:"sandbox,omitempty"`
 		Metadata map[string]string `json:"metadata,omitempty" doc:"The caller's own: at most 32 pairs of 256 bytes."`
 		TTLSec   float64           `json:"ttl_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed after so long; 0 or absent takes the server's default. See ttl_sec and ends_at of the answer."`
-		IdleSec  float64           `json:"idle_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed when nobody used it and nothing runs in it for so long; 0 is never."`
+		IdleSec  float64           `json:"idle_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed when nobody used it and nothing runs in it for so long, or paused: see on_idle; 0 is never."`
+		OnIdle   box.IdleAction    `json:"on_idle,omitempty" enum:"destroy,pause" doc:"What becomes of a box after idle_sec; destroy if absent. A paused box goes on at the next call of it."`
 		Strict   bool              `json:"strict,omitempty" doc:"Refuse a box of which this host cannot enforce everything."`
 	}
 }
@@ -41,6 +42,8 @@ type Box struct {
 	EndsAt      *time.Time        `json:"ends_at" doc:"Destroyed then, unless prolonged; null is never."`
 	TTLSec      float64           `json:"ttl_sec" doc:"From created_at to ends_at; 0 is without end."`
 	IdleSec     float64           `json:"idle_sec"`
+	OnIdle      box.IdleAction    `json:"on_idle" enum:"destroy,pause"`
+	PausedAt    *time.Time        `json:"paused_at" doc:"Since when it is paused; null while it is not. Paused time does not count for ends_at, which is told as if the box were resumed now."`
 	DestroyedAt *time.Time        `json:"destroyed_at" doc:"Null while it lives."`
 	LimitsHit   []box.LimitHit    `json:"limits_hit"`
 	Usage       box.UsageJSON     `json:"usage" doc:"Up to now, or up to its end."`
@@ -52,7 +55,7 @@ func boxOf(i box.Info) Box {
 		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail,
 		Tier: i.Tier, TierReason: i.TierReason, Image: i.Image, Weak: list(i.Weak),
 		Policy: policyOf(i.Policy), Metadata: i.Metadata, Principal: i.Principal,
-		CreatedAt: i.Created.UTC(), EndsAt: moment(i.Ends), IdleSec: i.Idle.Seconds(),
+		CreatedAt: i.Created.UTC(), EndsAt: moment(i.Ends), IdleSec: i.Idle.Seconds(), OnIdle: i.OnIdle, PausedAt: moment(i.Paused),
 		DestroyedAt: moment(i.Destroyed), LimitsHit: list(i.Limits),
 		Usage: box.UsageJSON{
 			CPUSeconds: i.Usage.CPU.Seconds(), WallSeconds: i.Usage.Wall.Seconds(),
@@ -94,7 +97,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func (a *API) create(ctx context.Context, in *createRequest) (Box, error) {
 	i, err := a.Service.Create(ctx, server.CallerOf(ctx), box.CreateRequest{
 		Sandbox: in.Body.Sandbox.RawMessage, Metadata: in.Body.Metadata, TTL: seconds(in.Body.TTLSec),
-		Idle: seconds(in.Body.IdleSec), Key: in.Key, Strict: in.Body.Strict,
+		Idle: seconds(in.Body.IdleSec), OnIdle: in.Body.OnIdle, Key: in.Key, Strict: in.Body.Strict,
 	})
 	if err != nil {
 		return Box{}, err
@@ -155,6 +158,22 @@ type prolongRequest struct {
 
 func (a *API) prolong(ctx context.Context, in *prolongRequest) (Box, error) {
 	i, err := a.Service.Prolong(ctx, server.CallerOf(ctx), box.ID(in.ID), seconds(in.Body.TTLSec))
+	if err != nil {
+		return Box{}, err
+	}
+	return boxOf(i), nil
+}
+
+func (a *API) pause(ctx context.Context, in *BoxPath) (Box, error) {
+	i, err := a.Service.Pause(ctx, server.CallerOf(ctx), box.ID(in.ID))
+	if err != nil {
+		return Box{}, err
+	}
+	return boxOf(i), nil
+}
+
+func (a *API) resume(ctx context.Context, in *BoxPath) (Box, error) {
+	i, err := a.Service.Resume(ctx, server.CallerOf(ctx), box.ID(in.ID))
 	if err != nil {
 		return Box{}, err
 	}

@@ -208,7 +208,7 @@ func tag(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
 	case len(parts) >= 4:
-		of := map[string]string{"exec": "processes", "code": "contexts", "prolong": "boxes", "metrics": "boxes"}
+		of := map[string]string{"exec": "processes", "code": "contexts", "prolong": "boxes", "pause": "boxes", "resume": "boxes", "metrics": "boxes"}
 		if t := of[parts[3]]; t != "" {
 			return t
 		}

@@ -36,6 +36,8 @@ func (a *API) table() []route {
 		{pattern: "GET " + inBox, id: "inspectBox", scope: read, summary: "Tell of a box", add: typed(a.inspect)},
 		{pattern: "DELETE " + inBox, id: "destroyBox", scope: write, summary: "Destroy a box", add: quiet(a.destroy)},
 		{pattern: "POST " + inBox + "/prolong", id: "prolongBox", scope: write, summary: "Let a box live longer", errors: more(json, state), add: typed(a.prolong)},
+		{pattern: "POST " + inBox + "/pause", id: "pauseBox", scope: write, summary: "Make a box stand still until the next call", errors: state, add: typed(a.pause)},
+		{pattern: "POST " + inBox + "/resume", id: "resumeBox", scope: write, summary: "Let a paused box go on", errors: state, add: typed(a.resume)},
 		{pattern: "GET " + inBox + "/metrics", id: "boxMetrics", scope: read, summary: "Tell what a box uses", add: typed(a.metrics)},
 
 		{pattern: "POST " + inBox + "/exec", id: "exec", scope: exec, summary: "Run a program in the foreground", errors: more(json, state), answers: eventsOr[ExecResult]("The events are start, stdout, stderr, beat, end, and error when the stream breaks off. A caller that goes away ends the program, unless it is detached."), add: streamed(a.exec)},

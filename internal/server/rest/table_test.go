@@ -103,6 +103,8 @@ func operations() map[string]operation {
 		"GET /v1/boxes/{id}":            {ask: in("GET", "", nil), status: 200, kind: doc},
 		"DELETE /v1/boxes/{id}":         {ask: in("DELETE", "", nil), status: 204},
 		"POST /v1/boxes/{id}/prolong":   {ask: in("POST", "/prolong", m{"ttl_sec": 7200}), status: 200, kind: doc},
+		"POST /v1/boxes/{id}/pause":     {ask: in("POST", "/pause", nil), status: 200, kind: doc},
+		"POST /v1/boxes/{id}/resume":    {ask: in("POST", "/resume", nil), status: 200, kind: doc},
 		"GET /v1/boxes/{id}/metrics":    {ask: in("GET", "/metrics", nil), status: 200, kind: doc},
 		"POST /v1/boxes/{id}/exec":      {ask: in("POST", "/exec", m{"command": words("both")}), status: 200, kind: sse},
 		"POST /v1/boxes/{id}/processes": {ask: in("POST", "/processes", m{"shell": "echo a"}), status: 201, kind: doc},

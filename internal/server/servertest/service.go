@@ -10,6 +10,7 @@
 package servertest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -90,7 +91,7 @@ func (s *Service) Create(_ context.Context, c box.Caller, req box.CreateRequest)
 	now := time.Now().UTC()
 	g := newGuest(s, req.Key, box.Info{
 		ID: box.NewID(), Tenant: c.Tenant, Principal: c.Principal, Phase: box.PhaseRunning, Tier: box.TierProcess,
-		TierReason: "it is in memory", Image: "none", Policy: policy(), Metadata: req.Metadata, Created: now, Ends: now.Add(ttl), Idle: req.Idle,
+		TierReason: "it is in memory", Image: "none", Policy: policy(), Metadata: req.Metadata, Created: now, Ends: now.Add(ttl), Idle: req.Idle, OnIdle: cmp.Or(req.OnIdle, box.IdleDestroy),
 	})
 	s.boxes = append(s.boxes, g)
 	return g.describe(), nil
@@ -187,6 +188,32 @@ func (s *Service) Prolong(_ context.Context, c box.Caller, id box.ID, ttl time.D
 	return g.describe(), nil
 }
 
+// Pause implements box.Service.
+func (s *Service) Pause(_ context.Context, c box.Caller, id box.ID) (box.Info, error) {
+	return s.step(c, id, box.PhasePaused, time.Now().UTC())
+}
+
+// Resume implements box.Service.
+func (s *Service) Resume(_ context.Context, c box.Caller, id box.ID) (box.Info, error) {
+	return s.step(c, id, box.PhaseRunning, time.Time{})
+}
+
+func (s *Service) step(c box.Caller, id box.ID, p box.Phase, since time.Time) (box.Info, error) {
+	if err := s.may(c, box.ScopeWrite); err != nil {
+		return box.Info{}, err
+	}
+	g, err := s.find(c, id)
+	if err != nil {
+		return box.Info{}, err
+	}
+	g.mu.Lock()
+	if g.info.Phase != p && g.info.Phase.Become(p) == nil {
+		g.info.Phase, g.info.Paused = p, since
+	}
+	g.mu.Unlock()
+	return g.describe(), nil
+}
+
 // Destroy implements box.Service.
 func (s *Service) Destroy(_ context.Context, c box.Caller, id box.ID) error {
 	if err := s.may(c, box.ScopeWrite); err != nil {
@@ -207,6 +234,9 @@ func (s *Service) Guest(_ context.Context, c box.Caller, id box.ID, scope box.Sc
 	}
 	g, err := s.find(c, id)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := s.step(box.Caller{Tenant: c.Tenant, Scopes: box.Scopes()}, id, box.PhaseRunning, time.Time{}); err != nil {
 		return nil, err
 	}
 	if g.describe().Phase != box.PhaseRunning {

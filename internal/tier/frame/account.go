@@ -52,7 +52,8 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var led wire.Ledger
-	heard := b.Conn.Call(ctx, "account", struct{}{}, &led) == nil // a box that has ended says nothing more
+	// A box that has ended says nothing more, and one that is held nothing now.
+	heard := !b.Frozen() && b.Conn.Call(ctx, "account", struct{}{}, &led) == nil
 	for _, l := range led.Limits[:min(len(led.Limits), 16)] {
 		b.noteLimit(l)
 	}

@@ -21,6 +21,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	var errs []error
+	b.ending.Store(true)
 	if b.Child != nil {
 		errs = append(errs, endFirst(ctx, b.Spec.ID, b.Child, b.Group))
 	}
@@ -57,11 +58,15 @@ const aloneTime = 500 * time.Millisecond
 // endFirst ends a box's first process, and with it the box's PID namespace.
 func endFirst(ctx context.Context, id box.ID, first *host.Child, g *cgroup.Group) error {
 	first.Kill()
+	alone := aloneTime
+	if frozen(g) { // in version 1 it does not die of that
+		alone = 0
+	}
 	select {
 	case <-first.Done():
 		return nil
 	case <-ctx.Done():
-	case <-time.After(aloneTime):
+	case <-time.After(alone):
 	}
 	var err error
 	if g != nil {

@@ -123,6 +123,8 @@ type Box struct {
 	// are over.
 	kills, told atomic.Int64
 
+	ending atomic.Bool // Destroy was called; see Freeze
+
 	site  *Site
 	adapt Adapter
 	lock  *os.File // held while this process owns the box

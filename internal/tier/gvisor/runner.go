@@ -29,7 +29,8 @@ type runner struct {
 	c    *container.Container
 
 	limits limitReader
-	store  *os.File // of a box that lasts, for the fronts to come
+	store  *os.File   // of a box that lasts, for the fronts to come
+	turn   sync.Mutex // held by pause and unpause
 
 	keys       sync.Once    // see takeTerminal
 	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none
@@ -91,7 +92,9 @@ func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
 	case "store":
 		return r.giveStore()
 	case "pause":
-		return struct{}{}, r.c.Pause()
+		return struct{}{}, r.pause()
+	case "resume":
+		return struct{}{}, r.unpause()
 	default:
 		return nil, fmt.Errorf("cannot handle %q: no such request", req.Op)
 	}

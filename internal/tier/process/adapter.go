@@ -78,6 +78,9 @@ func (a adapter) Touched() []box.LimitHit {
 			hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
 		}
 	}
+	if a.b.held.Load() {
+		return hits // what it touched before was told then
+	}
 	return append(hits, a.b.dog.look()...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -66,6 +67,13 @@ type pbox struct {
 	dog  *watchdog // nil before the box stands
 	// Tasks that the group has refused, and those that belong to runs that are over.
 	refused, told atomic.Int64
+
+	// Of a box that stands still, or did.
+	turn   sync.Mutex  // held by Pause and Resume
+	asleep *kept       // what is to be asked of a cell that was taken up as it stood still; nil without
+	held   atomic.Bool // nobody in the box answers, and nothing changes
+	own    sync.Mutex  // for fs and dog, which Resume may bring
+	closed bool
 }
 
 // Create implements box.Tier.
@@ -167,15 +175,15 @@ func (b *pbox) allow(more int64) error {
 
 // Destroy implements box.Box.
 func (b *pbox) Destroy(ctx context.Context) error {
-	b.dog.stop()
+	dog, fs := b.shut()
 	err := frame.Together(func() error { return b.Box.Destroy(ctx) }, func() error {
-		if b.fs != nil {
-			_ = blockfs.Discard(b.fs) // nobody will read what was not written yet
-			b.fs.Close()
+		if fs != nil {
+			_ = blockfs.Discard(fs) // nobody will read what was not written yet
+			fs.Close()
 		}
 		return nil
 	})
-	b.dog.wait() // what it asks the cell ends with the cell
+	dog.wait() // what it asks the cell ends with the cell
 	if b.tree != nil {
 		b.tree.Close()
 	}

@@ -90,41 +90,24 @@ func (t *Tier) Recover(ctx context.Context, id box.ID, state []byte) (box.Box, e
 	var k kept
 	err := t.Take(ctx, &b.Box, t.Name(), id, state, adapter{b}, &k, func(ctx context.Context) error {
 		b.path, b.cell = k.Path, k.Cell
-		var err error
-		if k.Dev != 0 {
-			err = b.takeStore(ctx, k.Dev)
-		} else {
-			err = b.Conn.Call(ctx, "space", struct{}{}, nil) // it answers
+		if b.Frozen() { // its cell says nothing until it is resumed
+			b.asleep = &k
+			b.held.Store(true)
+			return nil
 		}
-		if err == nil {
-			b.dog, err = b.watch()
-		}
-		return err
+		return b.takeUp(ctx, k)
 	})
 	if err != nil {
-		b.closeFS()
+		_, fs := b.shut()
+		closeFS(fs)
 		return nil, err
 	}
 	return lastingBox{b}, nil
 }
 
-// takeStore gets the store from the cell and makes sure that it is the box's.
-func (b *pbox) takeStore(ctx context.Context, dev uint64) error {
-	ends, err := b.Conn.CallForFiles(ctx, 1, "store", struct{}{}, nil)
-	if err != nil {
-		return fmt.Errorf("cannot get its store: %w", err)
-	}
-	b.fs = ends[0]
-	got, err := device(b.fs)
-	if err == nil && got != dev {
-		err = fmt.Errorf("cannot use its store: what came is on another device")
-	}
-	return err
-}
-
-func (b *pbox) closeFS() {
-	if b.fs != nil {
-		b.fs.Close()
+func closeFS(fs *os.File) {
+	if fs != nil {
+		fs.Close()
 	}
 }
 
@@ -133,10 +116,10 @@ func (b lastingBox) Agent(ctx context.Context) (net.Conn, error) { return b.Stre
 
 // Detach implements box.Lasting.
 func (b lastingBox) Detach() {
-	b.dog.stop()
+	dog, fs := b.shut()
 	b.Box.Detach()
-	b.dog.wait()
-	b.closeFS()
+	dog.wait()
+	closeFS(fs)
 	if b.tree != nil {
 		b.tree.Close()
 	}

@@ -114,6 +114,10 @@ func (w *watchdog) run() {
 			continue
 		case <-t.C:
 		}
+		if w.b.held.Load() {
+			t.Reset(every)
+			continue
+		}
 		if w.b.damage() != nil {
 			w.b.Child.Kill() // Run says why
 			return
@@ -221,6 +225,9 @@ func (b *pbox) written(sp wire.Space) int64 {
 // ordinary user, who cannot reach it, the cell. A cell that does not answer has
 // nothing to say about it.
 func (b *pbox) space() (sp wire.Space, ok bool) {
+	if b.held.Load() {
+		return sp, false
+	}
 	if b.fs != nil {
 		var st syscall.Statfs_t
 		if err := syscall.Fstatfs(int(b.fs.Fd()), &st); err != nil {

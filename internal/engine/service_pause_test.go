@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// standing is how a plainBox is paused, and what goes wrong then.
+type standing struct {
+	lock        sync.Mutex
+	unable      error
+	pauseFails  error
+	resumeFails error
+	within      func() // called in the midst of a step
+	steps       []string
+}
+
+func (s *standing) set(fn func(*standing)) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	fn(s)
+}
+
+func (b *plainBox) Pausable() error {
+	b.standing.lock.Lock()
+	defer b.standing.lock.Unlock()
+	return b.unable
+}
+
+func (b *plainBox) Pause(context.Context) error {
+	return b.step("pause", true, func(s *standing) error { return s.pauseFails })
+}
+
+func (b *plainBox) Resume(context.Context) error {
+	return b.step("resume", false, func(s *standing) error { return s.resumeFails })
+}
+
+func (b *plainBox) step(name string, still bool, fails func(*standing) error) error {
+	b.standing.lock.Lock()
+	err, within := fails(&b.standing), b.within
+	if err == nil && b.still.Load() != still {
+		b.steps = append(b.steps, name)
+	}
+	b.standing.lock.Unlock()
+	if within != nil {
+		within()
+	}
+	if err == nil {
+		b.still.Store(still)
+	}
+	return err
+}
+
+func (b *bench) phase(id box.ID, want box.Phase) box.Info {
+	b.t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		i, err := b.Inspect(b.t.Context(), alice(), id)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if i.Phase == want {
+			if (want == box.PhasePaused) == i.Paused.IsZero() {
+				b.t.Errorf("%s since %v", i.Phase, i.Paused)
+			}
+			return i
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("box %s is %s, not %s", id, i.Phase, want)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func TestAPausedBoxGoesOnAtTheNextCallAndItsTimeMoves(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{TTL: 600 * time.Millisecond, Idle: 500 * time.Millisecond})
+	for range 2 { // the second is no error
+		p, err := b.Pause(t.Context(), alice(), i.ID)
+		if err != nil || p.Phase != box.PhasePaused || p.Paused.IsZero() || !b.host(i.ID).still.Load() {
+			t.Fatalf("%v, %+v", err, p)
+		}
+	}
+	<-time.After(2 * reapEvery) // longer than it may live, and than it may be idle
+	if p := b.phase(i.ID, box.PhasePaused); p.Ends.Sub(i.Ends) < 2*reapEvery-100*time.Millisecond {
+		t.Errorf("it ends at %v, at first %v", p.Ends, i.Ends)
+	}
+	if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
+		t.Fatal(err)
+	}
+	r := b.phase(i.ID, box.PhaseRunning)
+	if moved := r.Ends.Sub(i.Ends); moved < 2*reapEvery-50*time.Millisecond || moved > 2*reapEvery+2*time.Second {
+		t.Errorf("its end moved by %v", moved)
+	}
+	if r, err := b.Resume(t.Context(), alice(), i.ID); err != nil || r.Phase != box.PhaseRunning {
+		t.Errorf("%v, %+v", err, r)
+	}
+	if got := b.phase(i.ID, box.PhaseDestroyed); got.Reason != box.ReasonTTL && got.Reason != box.ReasonIdle {
+		t.Errorf("it ended for %q", got.Reason)
+	}
+}
+
+func TestProlongingAPausedBoxCountsFromNow(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{TTL: time.Minute})
+	if _, err := b.Pause(t.Context(), alice(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(100 * time.Millisecond)
+	for _, d := range []time.Duration{time.Hour, time.Second} { // the second shortens nothing
+		p, err := b.Prolong(t.Context(), alice(), i.ID, d)
+		if left := time.Until(p.Ends); err != nil || left < time.Hour-time.Second || left > time.Hour {
+			t.Errorf("%v: %v is left", err, left)
+		}
+	}
+	r, err := b.Resume(t.Context(), alice(), i.ID)
+	if left := time.Until(r.Ends); err != nil || left < time.Hour-time.Second || left > time.Hour {
+		t.Errorf("%v: %v is left", err, left)
+	}
+}
+
+func TestAnIdleBoxIsPausedIfThatWasAskedFor(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{Idle: 200 * time.Millisecond, OnIdle: box.IdlePause})
+	h := b.host(i.ID)
+	hang := make(chan struct{})
+	h.hang = hang
+	done := make(chan error, 1)
+	go func() { _, err := b.guest(i.ID).Stat(context.Background(), "/x", false); done <- err }()
+	<-time.After(2 * reapEvery)
+	if h.still.Load() {
+		t.Fatal("one in use was paused")
+	}
+	close(hang)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		b.phase(i.ID, box.PhasePaused)
+		if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
+			t.Error(err)
+		}
+	}
+	if i := b.phase(i.ID, box.PhasePaused); i.OnIdle != box.IdlePause {
+		t.Errorf("%+v", i)
+	}
+	if err := b.Destroy(t.Context(), alice(), i.ID); err != nil {
+		t.Error(err)
+	}
+	b.becomes(i.ID, box.ReasonAsked)
+}
+
+func TestWhatCannotBePausedSaysSo(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{})
+	why := box.Errorf(box.Unsupported, "pause box", "no freezer")
+	b.host(i.ID).set(func(s *standing) { s.unable = why })
+	if _, err := b.Pause(t.Context(), alice(), i.ID); box.KindOf(err) != box.Unsupported || !strings.Contains(err.Error(), "no freezer") {
+		t.Error(err)
+	}
+	b.phase(i.ID, box.PhaseRunning)
+	for _, bad := range []box.CreateRequest{{OnIdle: "sleep", Idle: time.Hour}, {OnIdle: box.IdlePause}} {
+		if _, err := b.Create(t.Context(), alice(), bad); box.KindOf(err) != box.Invalid {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	b.tier.unable = why
+	if _, err := b.Create(t.Context(), alice(), box.CreateRequest{OnIdle: box.IdlePause, Idle: time.Hour}); box.KindOf(err) != box.Unsupported {
+		t.Error(err)
+	}
+	if b.tier.count() != 1 {
+		t.Errorf("%d boxes are on the host", b.tier.count())
+	}
+}
+
+func TestAStepThatFailsLeavesTheBoxAsItWas(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{TTL: time.Hour})
+	h := b.host(i.ID)
+	h.set(func(s *standing) { s.pauseFails = errors.New("does not stand") })
+	if _, err := b.Pause(t.Context(), alice(), i.ID); err == nil || !strings.Contains(err.Error(), "does not stand") {
+		t.Error(err)
+	}
+	if r := b.phase(i.ID, box.PhaseRunning); !r.Ends.Equal(i.Ends) {
+		t.Errorf("ends %v, was %v", r.Ends, i.Ends)
+	}
+	if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
+		t.Error(err)
+	}
+	h.set(func(s *standing) { s.pauseFails, s.resumeFails = nil, errors.New("does not go on") })
+	p, err := b.Pause(t.Context(), alice(), i.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err == nil || !strings.Contains(err.Error(), "does not go on") {
+		t.Error(err)
+	}
+	if q := b.phase(i.ID, box.PhasePaused); !q.Paused.Equal(p.Paused) {
+		t.Errorf("paused since %v, was %v", q.Paused, p.Paused)
+	}
+	h.set(func(s *standing) { s.resumeFails = nil })
+	if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A call is either before a pause or resumes the box: it never meets one that
+// stands.
+func TestCallsAndPausesInAnyOrder(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{TTL: time.Hour})
+	h := b.host(i.ID)
+	h.set(func(s *standing) { s.within = func() { <-time.After(time.Millisecond) } })
+	h.slow = 2 * time.Millisecond
+	l := b.lookup(i.ID)
+	var wg sync.WaitGroup
+	enough := func() (yes bool) {
+		h.set(func(s *standing) { yes = len(s.steps) >= 40 })
+		return yes || t.Failed()
+	}
+	for range 2 {
+		wg.Go(func() {
+			for !enough() {
+				if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
+					t.Error(err)
+					return
+				}
+				<-time.After(3 * time.Millisecond)
+			}
+		})
+		wg.Go(func() {
+			for !enough() {
+				if _, err := b.Service.pause(t.Context(), l, true); err != nil {
+					t.Error(err)
+				}
+				<-time.After(time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	h.set(func(s *standing) {
+		for n, step := range s.steps {
+			if want := []string{"pause", "resume"}[n%2]; step != want {
+				t.Fatalf("step %d is %s", n, step)
+			}
+		}
+	})
+}
+
+func TestALaterServiceBringsABoxToThePhaseOfItsRow(t *testing.T) {
+	b := newBench(t, nil)
+	kept, halfPaused, halfResumed, stubborn := b.make(box.CreateRequest{}), b.make(box.CreateRequest{}), b.make(box.CreateRequest{}), b.make(box.CreateRequest{})
+	since := map[box.ID]time.Time{}
+	for _, id := range []box.ID{kept.ID, halfPaused.ID, stubborn.ID} {
+		p, err := b.Pause(t.Context(), alice(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		since[id] = p.Paused
+	}
+	b.host(halfPaused.ID).still.Store(false) // the daemon ended before it stood
+	b.host(halfResumed.ID).still.Store(true) // and before it went on
+	b.host(stubborn.ID).still.Store(false)
+	b.host(stubborn.ID).set(func(s *standing) { s.pauseFails = errors.New("does not stand") })
+	b.again()
+	for _, id := range []box.ID{kept.ID, halfPaused.ID} {
+		if p := b.phase(id, box.PhasePaused); !p.Paused.Equal(since[id]) || !b.host(id).still.Load() {
+			t.Errorf("%+v", p)
+		}
+	}
+	b.phase(halfResumed.ID, box.PhaseRunning)
+	b.phase(stubborn.ID, box.PhaseRunning)
+	for _, i := range []box.Info{kept, halfPaused, halfResumed, stubborn} {
+		if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
+			t.Error(err)
+		}
+		if b.phase(i.ID, box.PhaseRunning); b.host(i.ID).still.Load() {
+			t.Error("it stands")
+		}
+	}
+}
+
+func TestPausingTakesTheRightOfItsOwner(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{})
+	reader := box.Caller{Tenant: "a", Principal: "r", Scopes: []box.Scope{box.ScopeRead, box.ScopeExec}}
+	eve := box.Caller{Tenant: "b", Principal: "eve", Scopes: box.Scopes()}
+	for _, do := range []func(context.Context, box.Caller, box.ID) (box.Info, error){b.Pause, b.Resume} {
+		if _, err := do(t.Context(), reader, i.ID); box.KindOf(err) != box.Denied {
+			t.Error(err)
+		}
+		is, isNot := func() error { _, err := do(t.Context(), eve, i.ID); return err }(), func() error { _, err := do(t.Context(), eve, box.NewID()); return err }()
+		if box.KindOf(is) != box.NotFound || len(is.Error()) != len(isNot.Error()) {
+			t.Errorf("%v, and %v", is, isNot)
+		}
+	}
+	if err := b.Destroy(t.Context(), alice(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Pause(t.Context(), alice(), i.ID); box.KindOf(err) != box.NotFound {
+		t.Error(err)
+	}
+}
