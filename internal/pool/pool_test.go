@@ -32,8 +32,8 @@ func TestTwoHundredAskForFiveBoxes(t *testing.T) {
 		if st := stat(t, p); st.Ready != 5 || st.Waiting != 0 {
 			t.Errorf("not filled again: %+v", st)
 		}
-		if w.most > 1 {
-			t.Errorf("%d boxes made at once", w.most)
+		if most := w.record(); most > 1 {
+			t.Errorf("%d boxes made at once", most)
 		}
 	})
 }
@@ -338,8 +338,28 @@ func TestShapesTakeTurnsAtMaking(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Second)
-		if w.most != 2 || len(w.alive()) != 40 {
-			t.Errorf("%d at once, %d boxes", w.most, len(w.alive()))
+		if most := w.record(); most != 2 || len(w.alive()) != 40 {
+			t.Errorf("%d at once, %d boxes", most, len(w.alive()))
+		}
+	})
+}
+
+func TestAShapeThatWantsManyDelaysAnotherByOneTurn(t *testing.T) {
+	inPool(t, func(w *world, _ *Config) { w.takes = time.Second }, func(t *testing.T, w *world, p *Pool) {
+		if err := p.Resize(shape("a"), 50); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		for range 5 {
+			if err := p.Resize(shape("b"), 1); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2*w.takes + 100*time.Millisecond)
+			l, miss := p.Lease(t.Context(), shape("b"))
+			if l == nil {
+				t.Fatalf("it had no turn: %s", miss)
+			}
+			end(t, l)
 		}
 	})
 }
@@ -400,9 +420,104 @@ func TestABoxThatComesWithAnErrorOrTooLateIsDestroyed(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Minute)
-		if l, miss := p.Lease(t.Context(), shape("a")); l != nil || len(w.boxes) < 5 {
-			t.Errorf("%v, %q, %d made", l, miss, len(w.boxes))
+		if l, miss := p.Lease(t.Context(), shape("a")); l != nil || w.tried() < 5 {
+			t.Errorf("%v, %q, %d made", l, miss, w.tried())
 		}
+	})
+}
+
+func TestAProbeOfWhichNobodyTellsIsTheOnlyOneForAWhile(t *testing.T) {
+	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
+		fill(t, p, 5)
+		for range 3 {
+			if err := lease(t, p).Failed(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		}
+		n := 0
+		for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+			if l, _ := p.Lease(t.Context(), shape("a")); l != nil {
+				n++
+				end(t, l)
+			}
+		}
+		if n < 1 || n > 20 { // one in half of the first delay, at most
+			t.Errorf("%d boxes of a poisoned shape in ten seconds", n)
+		}
+	})
+}
+
+func TestABoxWithoutAFingerprintIsNotLeased(t *testing.T) {
+	inPool(t, func(w *world, _ *Config) { w.onMake = func(b *fakeBox) { b.content = "" } }, func(t *testing.T, w *world, p *Pool) {
+		if err := p.Resize(shape("a"), 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if l, _ := p.Lease(t.Context(), shape("a")); l != nil || w.tried() < 3 || w.tried() > p.cfg.Attempts+1 {
+			t.Errorf("%v after %d attempts", l, w.tried())
+		}
+	})
+}
+
+func TestNoBoxIsLeasedThatGotTooOldWhileTheKeeperWasBusy(t *testing.T) {
+	inPool(t, func(_ *world, c *Config) { c.Age, c.MakeTimeout = time.Minute, time.Hour }, func(t *testing.T, w *world, p *Pool) {
+		fill(t, p, 1)
+		w.set(func() { w.takes = 10 * time.Minute })
+		if err := p.Resize(shape("a"), 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if l, miss := p.Lease(t.Context(), shape("a")); l != nil || miss != MissLate {
+			t.Errorf("%v, %q", l, miss)
+		}
+	})
+}
+
+func TestWhoLooksAtABoxWhenThePoolClosesDoesNotGetIt(t *testing.T) {
+	for what, closes := range map[string]func(*Pool) error{
+		"close":  func(p *Pool) error { return p.Close(context.Background()) },
+		"resize": func(p *Pool) error { return p.Resize(shape("a"), 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			deaf := func(w *world, c *Config) { // a check that does not hear of the end
+				c.Check = func(context.Context, box.Lasting) error { time.Sleep(w.asks); return nil }
+				c.Print = func(context.Context, box.Lasting) (string, error) { return "x", nil }
+			}
+			inPool(t, deaf, func(t *testing.T, w *world, p *Pool) {
+				fill(t, p, 1)
+				w.asks = time.Second
+				var all sync.WaitGroup
+				all.Go(func() {
+					if l, miss := p.Lease(t.Context(), shape("a")); l != nil || miss != MissClosed && miss != MissShape {
+						t.Errorf("%v, %q", l, miss)
+					}
+				})
+				time.Sleep(500 * time.Millisecond)
+				if err := closes(p); err != nil {
+					t.Error(err)
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+func TestCloseDoesNotWaitForACheckThatHangs(t *testing.T) {
+	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
+		fill(t, p, 1)
+		w.set(func() { w.boxes[0].hangs = true })
+		var all sync.WaitGroup
+		all.Go(func() {
+			if l, miss := p.Lease(t.Context(), shape("a")); l != nil || miss != MissClosed {
+				t.Errorf("%v, %q", l, miss)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		if err := p.Close(t.Context()); err != nil || time.Since(start) > 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		all.Wait()
 	})
 }
 
