@@ -21,6 +21,7 @@ type shelf struct {
 
 	size    int
 	slots   []*slot // oldest first; leased and gone ones are not among them
+	aside   bool    // it stands in line, and would not hear that it is its turn
 	busy    bool    // the keeper has one in hand that may become ready
 	breaker breaker
 	wake    chan struct{} // closed when something changed, for those who wait
@@ -82,6 +83,7 @@ func (s *shelf) plan() (do func(), wait time.Duration, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	s.aside = false
 	s.discard(now)
 	if s.size == 0 || p.closed {
 		hopeless := p.hard.Err() != nil && !slices.ContainsFunc(s.slots, func(b *slot) bool { return b.phase() != ending })
@@ -103,10 +105,10 @@ func (s *shelf) plan() (do func(), wait time.Duration, over bool) {
 	for _, b := range s.slots {
 		switch ph := b.phase(); {
 		case ph == ending && !b.next.After(now):
-			s.leaveLine() // a shelf that does something else keeps nobody waiting
+			s.stepAside()
 			return func() { s.destroy(b) }, 0, false
 		case ph == ready && !b.next.After(now) && b.become(ready, checking):
-			s.leaveLine()
+			s.stepAside()
 			s.busy = true
 			return func() { s.recheck(b) }, 0, false
 		case ph == ending:
@@ -185,12 +187,16 @@ func (s *shelf) discard(now time.Time) {
 // lock is held.
 func (s *shelf) turn() bool {
 	p := s.pool
-	i := slices.Index(p.line, s)
-	if i < 0 {
-		i = len(p.line)
+	if !slices.Contains(p.line, s) {
 		p.line = append(p.line, s)
 	}
-	if i >= p.cfg.Makes-p.makes {
+	before := 0
+	for _, other := range p.line[:slices.Index(p.line, s)] {
+		if !other.aside {
+			before++
+		}
+	}
+	if before >= p.cfg.Makes-p.makes {
 		return false
 	}
 	p.makes++
@@ -204,8 +210,21 @@ func (s *shelf) leaveLine() {
 	if i := slices.Index(p.line, s); i >= 0 {
 		p.line = slices.Delete(p.line, i, i+1)
 	}
-	for _, next := range p.line {
-		next.nudge()
+	p.nudgeLine()
+}
+
+// stepAside lets others pass while the keeper does something else. It keeps its
+// place. The lock is held.
+func (s *shelf) stepAside() {
+	if slices.Contains(s.pool.line, s) {
+		s.aside = true
+		s.pool.nudgeLine()
+	}
+}
+
+func (p *Pool) nudgeLine() {
+	for _, s := range p.line {
+		s.nudge()
 	}
 }
 
@@ -221,7 +240,7 @@ func (s *shelf) make(b *slot) {
 	b.box = made
 	p.mu.Lock()
 	p.makes--
-	s.leaveLine() // it does not stand there, but others may
+	p.nudgeLine()
 	if err != nil {
 		s.busy = false
 		if made == nil {
