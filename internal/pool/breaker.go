@@ -20,6 +20,7 @@ type breaker struct {
 
 	makes  int // failures to make, in a row
 	bads   int // bad boxes, in a row
+	batch  int // how often the shape was poisoned anew
 	until  time.Time
 	recent []time.Time // failures of the last minute, oldest first
 }
@@ -39,6 +40,9 @@ func (b *breaker) bad(now time.Time) bool {
 	if b.bads < b.trip {
 		return false
 	}
+	if b.bads == b.trip {
+		b.batch++
+	}
 	b.delay(now, b.bads-b.trip+1)
 	return true
 }
@@ -46,8 +50,12 @@ func (b *breaker) bad(now time.Time) bool {
 // made says that a box could be made.
 func (b *breaker) made() { b.makes = 0 }
 
-// worked says that a box was of use to somebody.
-func (b *breaker) worked() {
+// worked says that a box of the given batch was of use to somebody. One that
+// was handed out before the shape was poisoned proves nothing any more.
+func (b *breaker) worked(batch int) {
+	if batch != b.batch {
+		return
+	}
 	if b.tripped() && b.makes == 0 {
 		b.until = time.Time{}
 	}

@@ -14,7 +14,7 @@ func TestFailuresBetweenSuccessesAreBoundedByTheMinute(t *testing.T) {
 	for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(100 * time.Millisecond) {
 		if !b.free(now).After(now) {
 			b.bad(now)
-			b.worked()
+			b.worked(b.batch)
 			n++
 		}
 	}
@@ -62,7 +62,11 @@ func TestMakingIsNoProofOfWorking(t *testing.T) {
 	if !b.poisoned(now) {
 		t.Error("a box that could be made closed the circuit")
 	}
-	b.worked()
+	b.worked(b.batch - 1)
+	if !b.poisoned(now) {
+		t.Error("a box of an earlier batch closed the circuit")
+	}
+	b.worked(b.batch)
 	if b.poisoned(now) || b.free(now).After(now) {
 		t.Error("a box that worked did not")
 	}

@@ -15,6 +15,7 @@ type Lease struct {
 
 	shelf  *shelf
 	slot   *slot
+	batch  int
 	told   sync.Once  // Worked or Failed
 	ending sync.Mutex // held by whoever destroys it
 }
@@ -142,7 +143,7 @@ func (s *shelf) try(ctx context.Context, b *slot) (l *Lease, canceled bool) {
 	s.counts.Leased++
 	s.breaker.probed(now)
 	s.changed()
-	return &Lease{Box: b.box, shelf: s, slot: b}, false
+	return &Lease{Box: b.box, shelf: s, slot: b, batch: s.breaker.batch}, false
 }
 
 // Worked says that the box was of use: what had to be bound was bound, and its
@@ -152,7 +153,7 @@ func (l *Lease) Worked() {
 		l.shelf.pool.mu.Lock()
 		defer l.shelf.pool.mu.Unlock()
 		l.shelf.counts.Worked++
-		l.shelf.breaker.worked()
+		l.shelf.breaker.worked(l.batch)
 		l.shelf.changed()
 	})
 }
