@@ -232,7 +232,8 @@ func (p *Pool) nudgeLine() {
 func (s *shelf) make(b *slot) {
 	p := s.pool
 	ctx, cancel := context.WithTimeout(p.ctx, p.cfg.MakeTimeout)
-	made, err := p.cfg.Make(ctx, s.shape)
+	var made box.Lasting
+	err := guard(func() (err error) { made, err = p.cfg.Make(ctx, s.shape); return err })
 	cancel()
 	if err == nil && made == nil {
 		err = errors.New("cannot make a warm box: there is none, and no error")
@@ -333,10 +334,11 @@ func (s *shelf) examine(ctx context.Context, b *slot) error {
 		return errors.New("cannot use a warm box: it has ended")
 	default:
 	}
-	if err := s.pool.cfg.Check(ctx, b.box); err != nil {
+	if err := guard(func() error { return s.pool.cfg.Check(ctx, b.box) }); err != nil {
 		return fmt.Errorf("cannot use a warm box: %w", err)
 	}
-	print, err := s.pool.cfg.Print(ctx, b.box)
+	var print string
+	err := guard(func() (err error) { print, err = s.pool.cfg.Print(ctx, b.box); return err })
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot use a warm box: its fingerprint: %w", err)
@@ -377,5 +379,16 @@ func (s *shelf) remove(b *slot) {
 func destroy(ctx context.Context, b box.Lasting, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	return b.Destroy(ctx)
+	return guard(func() error { return b.Destroy(ctx) })
+}
+
+// guard makes an error of a panic: one in the keeper would end the daemon, one
+// in a caller would leave a box that nobody owns.
+func guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("cannot go on: panic: %v", v)
+		}
+	}()
+	return f()
 }

@@ -527,6 +527,36 @@ func TestCloseDoesNotWaitForACheckThatHangs(t *testing.T) {
 	})
 }
 
+func TestAPanicCostsOneBoxAndNotThePool(t *testing.T) {
+	inPool(t, func(w *world, c *Config) {
+		c.Wait = 0
+		n := 0
+		c.Make = func(ctx context.Context, s Shape) (box.Lasting, error) {
+			if n++; n == 1 {
+				panic("making")
+			}
+			return w.make(ctx, s)
+		}
+		c.Check = func(ctx context.Context, l box.Lasting) error {
+			if l.(*fakeBox).content == "panic" {
+				panic("checking")
+			}
+			return w.check(ctx, l)
+		}
+	}, func(t *testing.T, w *world, p *Pool) {
+		fill(t, p, 4)
+		bad := w.alive()[0]
+		w.set(func() { bad.content = "panic" })
+		if l, miss := p.Lease(t.Context(), shape("a")); l != nil || miss != MissBad {
+			t.Errorf("%v, %q", l, miss)
+		}
+		end(t, lease(t, p))
+		if st := stat(t, p); st.MakeFailed != 1 || st.Unhealthy != 1 || bad.destroyed != 1 {
+			t.Errorf("%+v, destroyed %d times", st.Counts, bad.destroyed)
+		}
+	})
+}
+
 func TestCloseDuringEverything(t *testing.T) {
 	for i := range 100 {
 		inPool(t, func(w *world, c *Config) {
