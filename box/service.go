@@ -78,7 +78,10 @@ func (c Caller) May(s Scope) error {
 type CreateRequest struct {
 	// Sandbox holds the keys below `sandbox` of a configuration file, as a JSON
 	// object; empty for the defaults.
-	Sandbox  json.RawMessage
+	Sandbox json.RawMessage
+	// Snapshot is the reference of what the box is made from; Sandbox is then empty:
+	// it is that of the snapshot's box. Empty = nothing.
+	Snapshot string
 	Metadata map[string]string // the caller's own; at most 32 pairs of 256 bytes
 	TTL      time.Duration     // 0 = the service's default; the effective one is in Info
 	// Idle destroys the box when nobody used it and no program that was started
@@ -114,16 +117,20 @@ type Info struct {
 	TierReason string
 	Image      string
 	Weak       []string
-	Policy     Policy // what is in force
-	Metadata   map[string]string
-	Created    time.Time
-	Ends       time.Time // destroyed then, unless prolonged; zero = never; of a paused box, if it is resumed now
-	Idle       time.Duration
-	OnIdle     IdleAction
-	Paused     time.Time // since when it is; zero if it is not
-	Destroyed  time.Time // zero while it lives
-	Limits     []LimitHit
-	Usage      Usage // up to now, or up to its end
+	Start      StartKind
+	// StartReason says why the start was not a warm one that was asked for, or
+	// which snapshot it is from.
+	StartReason string
+	Policy      Policy // what is in force
+	Metadata    map[string]string
+	Created     time.Time
+	Ends        time.Time // destroyed then, unless prolonged; zero = never; of a paused box, if it is resumed now
+	Idle        time.Duration
+	OnIdle      IdleAction
+	Paused      time.Time // since when it is; zero if it is not
+	Destroyed   time.Time // zero while it lives
+	Limits      []LimitHit
+	Usage       Usage // up to now, or up to its end
 }
 
 // ListRequest selects boxes.

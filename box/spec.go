@@ -115,6 +115,7 @@ type Spec struct {
 	Workdir   string // absolute; writable; where programs start
 	Limits    Limits
 	Mounts    []Mount
+	Volumes   []Volume
 	NoMount   []string // host paths whose contents may not be shown, whatever name asks for them
 	Net       Net
 	Seeds     []Seed

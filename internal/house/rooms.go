@@ -27,7 +27,7 @@ const (
 // rooms is the plan of the house. The first match decides.
 func rooms() []room {
 	// Stream handles bytes and knows no more than box; so a tier may have it.
-	tierOwn := []string{"internal/tier/frame/...", "internal/tier/probe", "internal/agent/...", "box", "internal/host/...", "internal/image/...", "internal/files", "internal/agent", "internal/stream", "internal/posture"}
+	tierOwn := []string{"internal/tier/frame/...", "internal/tier/probe", "internal/agent/...", "box", "internal/host/...", "internal/image/...", "internal/files", "internal/agent", "internal/stream", "internal/posture", "internal/fault"}
 	return []room{
 		{dir: "box",
 			why: "it is the vocabulary: every room speaks it, so it may depend on none"},
@@ -80,11 +80,17 @@ func rooms() []room {
 			why: "the choice of a tier looks at names and capabilities, not at tiers"},
 		{dir: "internal/tier/...", own: tierOwn,
 			why: "a tier makes walls and never sees pool, server, egress, secret, store or another tier"},
-		{dir: "internal/store", own: []string{"box", "internal/host/..."}, ext: []string{"modernc.org/sqlite"},
+		{dir: "internal/fault",
+			why: "it ends this process at a named point, in test builds alone, and knows nothing"},
+		{dir: "internal/snapshot", own: []string{"box", "internal/host/...", "internal/fault"},
+			why: "it keeps parts of boxes by their digest, and cannot read one of them"},
+		{dir: "internal/volume", own: []string{"box", "internal/host/...", "internal/fault"},
+			why: "it keeps file systems in files, and knows nothing of who mounts them"},
+		{dir: "internal/store", own: []string{"box", "internal/host/...", "internal/fault"}, ext: []string{"modernc.org/sqlite"},
 			why: "it keeps records and knows nothing of how a box is made; of host it needs the lock on a folder"},
 		{dir: "internal/pool", own: []string{"box"},
 			why: "it keeps boxes of any tier"},
-		{dir: "internal/engine", own: []string{"box", "internal/policy", "internal/pool", "internal/tier", "internal/stream", "internal/files", "internal/host/...", "internal/audit", "internal/tenant", "internal/store"},
+		{dir: "internal/engine", own: []string{"box", "internal/policy", "internal/pool", "internal/tier", "internal/stream", "internal/files", "internal/host/...", "internal/audit", "internal/tenant", "internal/store", "internal/snapshot", "internal/volume", "internal/fault"},
 			why: "the spine sees tiers through box.Tier only; the list of tiers is made in cmd; host is for opening what a caller named, by descriptor"},
 		{dir: "internal/secret", own: []string{"box", "internal/host/..."},
 			why: "it is imported by egress, gateway and cmd only"},

@@ -51,6 +51,32 @@ CREATE TABLE answered (
 	created INTEGER NOT NULL,
 	PRIMARY KEY (tenant, key)
 ) STRICT;
+`, `
+CREATE TABLE snapshots (
+	tenant    TEXT NOT NULL,
+	id        TEXT NOT NULL,
+	name      TEXT NOT NULL DEFAULT '',
+	principal TEXT NOT NULL,
+	kind      TEXT NOT NULL,
+	tier      TEXT NOT NULL,
+	image     TEXT NOT NULL,
+	box       TEXT NOT NULL,
+	spec      BLOB NOT NULL,
+	bytes     INTEGER NOT NULL,
+	created   INTEGER NOT NULL,
+	PRIMARY KEY (tenant, id)
+) STRICT;
+CREATE UNIQUE INDEX snapshots_by_name ON snapshots (tenant, name) WHERE name <> '';
+
+CREATE TABLE volumes (
+	tenant    TEXT NOT NULL,
+	name      TEXT NOT NULL,
+	principal TEXT NOT NULL,
+	file      TEXT NOT NULL UNIQUE,
+	bytes     INTEGER NOT NULL,
+	created   INTEGER NOT NULL,
+	PRIMARY KEY (tenant, name)
+) STRICT;
 `}
 }
 
