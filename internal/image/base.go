@@ -47,7 +47,7 @@ type BaseOptions struct {
 type Progress func(done, total int64, what string)
 
 // baseVersion changes whenever the same inputs give other bytes.
-const baseVersion = 1
+const baseVersion = 2
 
 // Base returns the base image for the options, and makes it if the store has
 // none from the same package versions. Making it reads every file once and
@@ -308,13 +308,14 @@ func (b *base) addPackages() error {
 	return b.addFile(sh, sh)
 }
 
-// settleAlternatives drops the alternatives that lead nowhere in the image and
-// adds the links that lead to the others, such as /usr/bin/awk.
+// settleAlternatives lets each alternative lead to what is in the image: where
+// the host's leads, or else to the best of those that could stand in. It drops
+// the others, and adds the links that lead to the kept ones, such as /usr/bin/awk.
 func (b *base) settleAlternatives() error {
-	links := map[string]string{}
+	all := map[string]alternative{}
 	if b.dpkg != nil {
 		var err error
-		if links, err = b.dpkg.alternatives(); err != nil {
+		if all, err = b.dpkg.alternatives(); err != nil {
 			return err
 		}
 	}
@@ -325,24 +326,43 @@ func (b *base) settleAlternatives() error {
 			delete(b.entries, name)
 		}
 	}
+	has := func(p string) bool { return cleanAbs(p) && b.entries[b.place(p)].Path != "" }
 	// One alternative may lead to another one's link, so until nothing changes.
-	for changed := true; changed; {
-		changed = false
-		for name, e := range pending {
-			if b.entries[b.place(absLink(name, e.Link))].Path == "" {
-				continue
-			}
-			delete(pending, name)
-			b.entries[name] = e
-			changed = true
-			if at := links[path.Base(name)]; cleanAbs(at) && !excluded(b.place(at)) {
-				if err := b.addFile(b.place(at), b.place(at)); err != nil {
-					return err
+	settle := func(to func(name string, e erofs.Entry) string) error {
+		for changed := true; changed; {
+			changed = false
+			for name, e := range pending {
+				if e.Link = to(name, e); e.Link == "" {
+					continue
+				}
+				delete(pending, name)
+				b.entries[name] = e
+				changed = true
+				if at := all[path.Base(name)].link; cleanAbs(at) && !excluded(b.place(at)) {
+					if err := b.addFile(b.place(at), b.place(at)); err != nil {
+						return err
+					}
 				}
 			}
 		}
+		return nil
 	}
-	return nil
+	err := settle(func(name string, e erofs.Entry) string {
+		if has(absLink(name, e.Link)) {
+			return e.Link
+		}
+		return ""
+	})
+	if err != nil {
+		return err
+	}
+	return settle(func(name string, _ erofs.Entry) string {
+		paths := all[path.Base(name)].paths
+		if i := slices.IndexFunc(paths, has); i >= 0 {
+			return paths[i]
+		}
+		return ""
+	})
 }
 
 // watched wraps the entries' contents so that progress is told of each file

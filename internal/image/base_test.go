@@ -232,6 +232,16 @@ func TestPackagesComeWithWhatTheyNeed(t *testing.T) {
 	}
 }
 
+func TestAnAlternativeThatIsNotInTheImageGivesWayToTheBestOneThatIs(t *testing.T) {
+	got, _ := planned(t, dpkgHost(t, map[string]string{
+		"etc/alternatives/awk": "-> /usr/bin/gawk", "usr/bin/gawk": "gawk",
+		"var/lib/dpkg/alternatives/awk": "auto\n/usr/bin/awk\nawkman\n/usr/bin/awkman\n\n/usr/bin/dash\n5\n\n/usr/bin/gawk\n100\n/usr/bin/gawk\n/usr/bin/mawk\n10\n\n",
+	}), BaseOptions{Packages: []string{"dash"}})
+	if got["/etc/alternatives/awk"] != "-> /usr/bin/mawk" || got["/usr/bin/awk"] != "-> /etc/alternatives/awk" || got["/usr/bin/gawk"] != "" {
+		t.Errorf("awk leads to %q", got["/etc/alternatives/awk"])
+	}
+}
+
 func TestADivertingPackageKeepsItsFile(t *testing.T) {
 	got, _ := planned(t, dpkgHost(t, nil), BaseOptions{Packages: []string{"tool", "tool-wrapper"}})
 	if got["/usr/bin/tool"] != "wrapper" || got["/usr/bin/tool.real"] != "tool" {

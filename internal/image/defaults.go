@@ -10,7 +10,7 @@ func DefaultPackages() []string {
 		// What scripts expect.
 		"bzip2", "file", "gawk", "less", "mawk", "patch", "procps", "tzdata", "unzip", "xz-utils", "zip",
 		// Languages and tools.
-		"python3", "python3-venv", "nodejs", "perl", "git", "gcc", "g++", "libc6-dev", "make", "jq", "sqlite3",
+		"python3", "python3-venv", "python3-numpy", "nodejs", "perl", "git", "gcc", "g++", "libc6-dev", "make", "jq", "sqlite3",
 		// The network, where there is one.
 		"ca-certificates", "curl", "netbase",
 	}

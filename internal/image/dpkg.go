@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -197,12 +198,17 @@ func (d *dpkg) diversions() (map[string]diversion, error) {
 	return m, nil
 }
 
-// alternatives returns, for each name in /etc/alternatives, the path of the
-// link that leads to it: "awk" -> "/usr/bin/awk". These links belong to no
-// package. Each file in dpkg's alternatives folder holds the mode, the link of
-// the alternative itself, and then pairs of a follower's name and link up to an
-// empty line.
-func (d *dpkg) alternatives() (map[string]string, error) {
+// alternative is one name in /etc/alternatives.
+type alternative struct {
+	link  string   // that leads to it: /usr/bin/awk; it belongs to no package
+	paths []string // that it may lead to, the preferred one first
+}
+
+// alternatives returns what dpkg's alternatives folder says of each name. A file
+// there (update-alternatives(1)) holds the mode, the link of the alternative
+// itself, pairs of a follower's name and link up to an empty line, and then for
+// each candidate its path, its priority, and the path of each follower.
+func (d *dpkg) alternatives() (map[string]alternative, error) {
 	dir := d.root + dpkgDir + "/alternatives"
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -211,24 +217,51 @@ func (d *dpkg) alternatives() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read alternatives: %w", err)
 	}
-	links := map[string]string{}
+	all := map[string]alternative{}
 	for _, n := range names {
 		b, err := os.ReadFile(path.Join(dir, n.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("cannot read alternatives: %w", err)
 		}
-		sc := bufio.NewScanner(bytes.NewReader(b))
-		next := func() string {
-			if !sc.Scan() {
-				return ""
-			}
-			return sc.Text()
-		}
-		next() // the mode: auto or manual
-		links[n.Name()] = next()
-		for name := next(); name != ""; name = next() {
-			links[name] = next()
-		}
+		addAlternative(all, n.Name(), string(b))
 	}
-	return links, nil
+	return all, nil
+}
+
+func addAlternative(all map[string]alternative, name, text string) {
+	sc := bufio.NewScanner(strings.NewReader(text))
+	next := func() string {
+		if !sc.Scan() {
+			return ""
+		}
+		return sc.Text()
+	}
+	next() // the mode: auto or manual
+	group, links := []string{name}, []string{next()}
+	for follower := next(); follower != ""; follower = next() {
+		group, links = append(group, follower), append(links, next())
+	}
+	type candidate struct {
+		priority int
+		paths    []string // of each of the group; empty for none
+	}
+	var candidates []candidate
+	for at := next(); at != ""; at = next() {
+		c := candidate{paths: []string{at}}
+		c.priority, _ = strconv.Atoi(next()) // one that is no number is the last choice
+		for range group[1:] {
+			c.paths = append(c.paths, next())
+		}
+		candidates = append(candidates, c)
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int { return b.priority - a.priority })
+	for i, member := range group {
+		a := alternative{link: links[i]}
+		for _, c := range candidates {
+			if c.paths[i] != "" {
+				a.paths = append(a.paths, c.paths[i])
+			}
+		}
+		all[member] = a
+	}
 }
