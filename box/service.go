@@ -40,6 +40,7 @@ type Service interface {
 	Execute(context.Context, Caller, ExecuteRequest) (*Report, error)
 	// Whoami says what holds for the caller.
 	Whoami(context.Context, Caller) (Allowance, error)
+	SnapshotService
 }
 
 // Caller is who asks.

@@ -40,6 +40,8 @@ func boxVerbs() []boxVerb {
 		{name: "prolong", args: "BOX TIME", help: "let a box live at least so long from now on", run: boxProlong, least: 2, most: 2},
 		{name: "pause", args: "BOX", help: "make a box stand still until its next use", run: boxPause, least: 1, most: 1},
 		{name: "resume", args: "BOX", help: "let a paused box go on", run: boxResume, least: 1, most: 1},
+		{name: "snapshot", args: "[--name NAME] [--memory] BOX", help: "keep a copy of a box, and print its id; see `sunaba snapshot`", run: boxSnapshot, flags: snapshotFlags, least: 1, most: 1},
+		{name: "fork", args: "[-n N] [--ttl TIME] BOX", help: "make copies of a box that go on from where it is, and print their names", run: boxFork, flags: forkFlags, least: 1, most: 1},
 		{name: "rm", args: "BOX...", help: "destroy boxes", run: boxRemove, least: 1, most: -1},
 	}
 }
@@ -63,10 +65,15 @@ commands:
 	describe(w, "-t", "give it a terminal")
 	describe(w, "--timeout TIME", "end it after so long (default 0: none)")
 	describe(w, "--detach", "print its number and leave it to itself; see logs, ps and kill")
+	fmt.Fprint(w, "\nflags of snapshot and fork:\n")
+	describe(w, "--name NAME", "name of the snapshot: of a to z, 0 to 9, dot, underscore and hyphen")
+	describe(w, "--memory", "keep what runs in the box, too, so that a box made from it goes on")
+	describe(w, "-n N", "copies to make (default 1)")
 	fmt.Fprint(w, "\nflags of create:\n")
 	describe(w, "--ttl TIME", "destroy the box after so long (default the daemon's)")
 	describe(w, "--unused TIME", "destroy it when it was not used for so long (default never)")
 	describe(w, "--on-unused DO", "destroy (default), or pause until it is used again")
+	describe(w, "--snapshot NAME", "make it from a snapshot, by its name or id; then without flags for limits and files")
 	describe(w, "--strict", "refuse a box of which the host cannot enforce everything")
 	describe(w, "--meta NAME=VALUE", "a note of your own; may be repeated")
 	describe(w, "--key TEXT", "the same key again answers with the same box")
@@ -94,6 +101,7 @@ type boxCall struct {
 	follow  bool   // logs
 	signal  string // kill
 	newKey  box.Key
+	snap    snapshotCall
 }
 
 // serverFlags say which daemon.

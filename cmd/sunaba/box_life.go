@@ -25,6 +25,8 @@ type infoJSON struct {
 	TierReason string            `json:"tier_reason"`
 	Image      string            `json:"image"`
 	Weak       []string          `json:"weak"`
+	Start      box.StartKind     `json:"start"`
+	StartWhy   string            `json:"start_reason"`
 	Policy     box.Policy        `json:"policy"`
 	Metadata   map[string]string `json:"metadata"`
 	Created    time.Time         `json:"created_at"`
@@ -47,7 +49,7 @@ func infoOf(i box.Info) infoJSON {
 	}
 	return infoJSON{
 		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail, Tier: i.Tier, TierReason: i.TierReason, Image: i.Image,
-		Weak: i.Weak, Policy: i.Policy, Metadata: i.Metadata, Created: i.Created, Ends: when(i.Ends), IdleSec: i.Idle.Seconds(), OnIdle: i.OnIdle, Paused: when(i.Paused),
+		Weak: i.Weak, Start: i.Start, StartWhy: i.StartReason, Policy: i.Policy, Metadata: i.Metadata, Created: i.Created, Ends: when(i.Ends), IdleSec: i.Idle.Seconds(), OnIdle: i.OnIdle, Paused: when(i.Paused),
 		Destroyed: when(i.Destroyed), Limits: i.Limits, Principal: i.Principal,
 		Usage: box.UsageJSON{CPUSeconds: i.Usage.CPU.Seconds(), WallSeconds: i.Usage.Wall.Seconds(), MemoryPeakBytes: i.Usage.MemoryPeak, BytesWritten: i.Usage.Written},
 	}
@@ -60,6 +62,7 @@ func createFlags(fs *flag.FlagSet, b *boxCall) {
 	fs.StringVar(&b.onIdle, "on-unused", "", "")
 	fs.BoolVar(&b.strict, "strict", false, "")
 	fs.StringVar(&b.key, "key", "", "")
+	fs.StringVar(&b.snap.ref, "snapshot", "", "")
 	fs.Func("meta", "", b.pair)
 }
 
@@ -73,7 +76,7 @@ func (b *boxCall) pair(v string) error {
 }
 
 func boxCreate(ctx context.Context, b *boxCall) (int, error) {
-	r := box.CreateRequest{Strict: b.strict, Key: b.key, OnIdle: box.IdleAction(b.onIdle), Metadata: map[string]string{}}
+	r := box.CreateRequest{Strict: b.strict, Key: b.key, Snapshot: b.snap.ref, OnIdle: box.IdleAction(b.onIdle), Metadata: map[string]string{}}
 	for _, p := range b.pairs {
 		name, value, _ := strings.Cut(p, "=")
 		r.Metadata[name] = value

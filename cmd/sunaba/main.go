@@ -43,6 +43,8 @@ func command(args []string) int {
 		return serveCommand(args[1:])
 	case "box":
 		return boxCommand(args[1:])
+	case "snapshot":
+		return nounCommand("snapshot", snapshotVerbs(), snapshotUsage, args[1:])
 	case "key":
 		return keyCommand(args[1:])
 	case "mcp":
@@ -59,6 +61,6 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, box, key, mcp, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, box, snapshot, key, mcp, doctor, version, help\n", args[0])
 	return exitUsage
 }

@@ -33,13 +33,14 @@ type serveFlags struct {
 	hosts, mounts []string
 	ttl, maxTTL   time.Duration
 	rules         tenant.Rules
+	snapshots     snapshotBounds
 	logFormat     string
 	openMetrics   bool
 	destroy       bool
 }
 
 func parseServe(args []string) (*serveFlags, error) {
-	f := &serveFlags{rules: defaultRules(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour}
+	f := &serveFlags{rules: defaultRules(), snapshots: defaultSnapshots(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	duration := func(to *time.Duration) func(string) error {
@@ -63,6 +64,11 @@ func parseServe(args []string) (*serveFlags, error) {
 		f.rules.Share.Memory, err = config.ParseSize(s)
 		return err
 	})
+	fs.Func("max-snapshot", "size of one snapshot (default 8g)", func(s string) (err error) {
+		f.snapshots.bytes, err = config.ParseSize(s)
+		return err
+	})
+	fs.IntVar(&f.snapshots.count, "max-snapshots", f.snapshots.count, "snapshots of one tenant; 0 = no bound")
 	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once")
 	fs.IntVar(&f.rules.Line, "line", f.rules.Line, "requests of one tenant that may wait for a box")
 	fs.StringVar(&f.logFormat, "log", "text", "text or json")
@@ -81,8 +87,8 @@ func parseServe(args []string) (*serveFlags, error) {
 		return nil, fmt.Errorf("cannot log as %q: allowed are text and json", f.logFormat)
 	case f.ttl <= 0 || f.ttl > f.maxTTL:
 		return nil, fmt.Errorf("cannot use --ttl %v: allowed are more than 0 and at most --max-ttl (%v)", f.ttl, f.maxTTL)
-	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0:
-		return nil, errors.New("cannot use --starts, --line or --max-boxes: too small")
+	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0 || f.snapshots.count < 0:
+		return nil, errors.New("cannot use --starts, --line, --max-boxes or --max-snapshots: too small")
 	}
 	for i, m := range f.mounts {
 		var err error
@@ -148,7 +154,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 	}
 	log := newLog(os.Stderr, f.logFormat)
 	s, err := newService(ctx, serviceOptions{
-		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, mountRoots: f.mounts, log: log,
+		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, mountRoots: f.mounts, snapshots: f.snapshots, log: log,
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/guest"
 	"github.com/sunaba-dev/sunaba/internal/engine"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
@@ -26,6 +27,7 @@ type serviceOptions struct {
 	ttl        time.Duration
 	maxTTL     time.Duration
 	mountRoots []string
+	snapshots  snapshotBounds
 	log        *slog.Logger
 }
 
@@ -42,17 +44,32 @@ func defaultRules() tenant.Rules {
 // service is a running service and what it stands on.
 type service struct {
 	*engine.Service
-	store *store.Store
+	store     *store.Store
+	snapshots *snapshot.Store
 }
 
 // Close gives the boxes up. They live on.
-func (s *service) Close() error { return errors.Join(s.Service.Close(), s.store.Close()) }
+func (s *service) Close() error {
+	return errors.Join(s.Service.Close(), s.snapshots.Close(), s.store.Close())
+}
+
+// snapshotBounds are what one tenant may keep of its boxes.
+type snapshotBounds struct {
+	bytes int64 // of one
+	count int   // 0 = no bound
+}
+
+func defaultSnapshots() snapshotBounds { return snapshotBounds{bytes: 8 << 30, count: 100} }
 
 // newService starts a service. It is the only one in its folder.
 func newService(ctx context.Context, o serviceOptions) (*service, error) {
 	st, err := store.Open(ctx, o.state)
 	if err != nil {
 		return nil, err
+	}
+	snaps, err := snapshot.Open(filepath.Join(o.state, "snapshots"))
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
 	}
 	s, err := engine.Start(ctx, engine.Config{
 		Engine: newEngine(o.state, common{imageDir: o.images, debug: os.Getenv("SUNABA_DEBUG")}),
@@ -62,15 +79,18 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		Guest: func(dial func(context.Context) (net.Conn, error)) engine.Agent {
 			return guest.New(dial, guest.Options{})
 		},
-		MountRoots: o.mountRoots,
-		TTL:        o.ttl,
-		MaxTTL:     o.maxTTL,
-		Log:        o.log,
+		MountRoots:   o.mountRoots,
+		Snapshots:    snaps,
+		MaxSnapshot:  o.snapshots.bytes,
+		MaxSnapshots: o.snapshots.count,
+		TTL:          o.ttl,
+		MaxTTL:       o.maxTTL,
+		Log:          o.log,
 	})
 	if err != nil {
-		return nil, errors.Join(err, st.Close())
+		return nil, errors.Join(err, snaps.Close(), st.Close())
 	}
-	return &service{s, st}, nil
+	return &service{s, st, snaps}, nil
 }
 
 // clientSession is a service for one client, in a folder of its own: its boxes end
@@ -114,7 +134,7 @@ func openSession(ctx context.Context, state, dir string, log *slog.Logger) (*cli
 	rules := defaultRules()
 	rules.Share = tenant.Amounts{Boxes: 16}
 	s, err := newService(ctx, serviceOptions{
-		state: dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, log: log,
+		state: dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, snapshots: defaultSnapshots(), log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ usage:
   sunaba run [flags] -- CMD [ARG...]     run any command of the box
   sunaba serve [flags]                   boxes that last, over REST and MCP
   sunaba box COMMAND ...                 make and use these boxes
+  sunaba snapshot COMMAND ...            copies of boxes, from which boxes are made
   sunaba key COMMAND ...                 who may call the daemon
   sunaba mcp [flags]                     tools for a model, on standard input and output
   sunaba doctor [-o json]                try every step of a box on this host

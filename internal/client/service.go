@@ -22,6 +22,8 @@ type boxJSON struct {
 	TierReason string            `json:"tier_reason"`
 	Image      string            `json:"image"`
 	Weak       []string          `json:"weak"`
+	Start      box.StartKind     `json:"start"`
+	StartWhy   string            `json:"start_reason"`
 	Policy     box.Policy        `json:"policy"`
 	Metadata   map[string]string `json:"metadata"`
 	Created    time.Time         `json:"created_at"`
@@ -41,7 +43,7 @@ func (b boxJSON) info() (box.Info, error) {
 	}
 	i := box.Info{
 		ID: b.ID, Principal: b.Principal, Phase: b.Phase, Reason: b.Reason, Detail: b.Detail, Tier: b.Tier, TierReason: b.TierReason,
-		Image: b.Image, Weak: b.Weak, Policy: b.Policy, Metadata: b.Metadata, Created: b.Created, Idle: seconds(b.Idle), OnIdle: b.OnIdle, Limits: b.Limits,
+		Image: b.Image, Weak: b.Weak, Start: b.Start, StartReason: b.StartWhy, Policy: b.Policy, Metadata: b.Metadata, Created: b.Created, Idle: seconds(b.Idle), OnIdle: b.OnIdle, Limits: b.Limits,
 		Usage: box.Usage{CPU: seconds(b.Usage.CPUSeconds), Wall: seconds(b.Usage.WallSeconds), MemoryPeak: b.Usage.MemoryPeakBytes, Written: b.Usage.BytesWritten},
 	}
 	if b.Ends != nil {
@@ -72,6 +74,9 @@ func (c *Client) Create(ctx context.Context, _ box.Caller, r box.CreateRequest) 
 	}
 	if len(r.Sandbox) > 0 {
 		in["sandbox"] = r.Sandbox
+	}
+	if r.Snapshot != "" {
+		in["snapshot"] = r.Snapshot
 	}
 	if len(r.Metadata) > 0 {
 		in["metadata"] = r.Metadata

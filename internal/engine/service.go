@@ -11,6 +11,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
@@ -29,9 +30,13 @@ type Config struct {
 	// without any a request with mounts is refused. A caller over the network is
 	// not the owner of this host's files.
 	MountRoots []string
-	TTL        time.Duration // of a box that does not say
-	MaxTTL     time.Duration
-	Log        *slog.Logger
+	// Snapshots keeps copies of boxes; nil keeps none.
+	Snapshots    *snapshot.Store
+	MaxSnapshot  int64         // bytes of one
+	MaxSnapshots int           // of one tenant; 0 = no bound
+	TTL          time.Duration // of a box that does not say
+	MaxTTL       time.Duration
+	Log          *slog.Logger
 }
 
 // Wish is what a caller's configuration asks for.
@@ -39,6 +44,8 @@ type Wish struct {
 	Policy policy.Request
 	User   box.User
 	Env    []string
+
+	from *origin // nil = the box is made anew
 }
 
 // Agent is the host's end of an agent's protocol.
@@ -58,6 +65,8 @@ type Service struct {
 
 	mu    sync.Mutex
 	boxes map[box.ID]*live
+
+	copies chan struct{} // held by who copies a box
 }
 
 // Times of the service's own.
@@ -71,9 +80,13 @@ const (
 // taken up, and whatever of the host's belongs to no row. Close gives them up
 // again.
 func Start(ctx context.Context, cfg Config) (*Service, error) {
-	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}}
+	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}, copies: make(chan struct{}, copiesAtOnce)}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.recover(ctx); err != nil {
+	err := s.sweepSnapshots(ctx)
+	if err == nil {
+		err = s.recover(ctx)
+	}
+	if err != nil {
 		s.stop()
 		return nil, err
 	}

@@ -28,6 +28,9 @@ func (s *Service) Create(ctx context.Context, c box.Caller, req box.CreateReques
 	if err := c.May(box.ScopeWrite); err != nil {
 		return box.Info{}, err
 	}
+	if err := checkOrigin(req); err != nil {
+		return box.Info{}, err
+	}
 	wish, err := s.wish(c, req)
 	if err != nil {
 		return box.Info{}, err
@@ -42,7 +45,7 @@ func (s *Service) Create(ctx context.Context, c box.Caller, req box.CreateReques
 			return s.madeBefore(ctx, c, made)
 		}
 	}
-	info, err := s.create(ctx, c, req, wish, id)
+	info, err := s.createFrom(ctx, c, req, wish, id)
 	if err != nil && req.Key != "" {
 		err = errors.Join(err, s.cfg.Store.Unclaim(context.WithoutCancel(ctx), c.Tenant, req.Key, id))
 	}
@@ -106,7 +109,8 @@ func digest(req box.CreateRequest) []byte {
 		T, I   time.Duration
 		Strict bool
 		O      box.IdleAction `json:",omitempty"`
-	}{req.Sandbox, req.Metadata, req.TTL, req.Idle, req.Strict, req.OnIdle})
+		From   string         `json:",omitempty"`
+	}{req.Sandbox, req.Metadata, req.TTL, req.Idle, req.Strict, req.OnIdle, req.Snapshot})
 	if err != nil {
 		b = []byte(err.Error()) // what is no JSON was refused before
 	}
@@ -141,6 +145,9 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	if err != nil {
 		return box.Info{}, err
 	}
+	if err := w.from.fits(d.Tier, d.Reason); err != nil {
+		return box.Info{}, err
+	}
 	d.Spec.Lasting = true
 	l := d.Spec.Limits
 	pass, err := s.cfg.Gate.Enter(ctx, c.Tenant, tenant.Amounts{Boxes: 1, MilliCPU: l.MilliCPU, Memory: l.Memory}, false)
@@ -155,8 +162,12 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	}()
 	k := kept{
 		Tier: d.Tier, Limits: l, Workdir: d.Spec.Workdir, User: w.User, Env: w.Env, Idle: req.Idle, OnIdle: req.OnIdle,
-		Policy: policy.InForce(d.Spec, w.Policy.Trust, w.User),
+		Policy: policy.InForce(d.Spec, w.Policy.Trust, w.User), Sandbox: req.Sandbox,
 	}
+	if len(k.Sandbox) == 0 {
+		k.Sandbox = json.RawMessage("{}")
+	}
+	k.Start, k.StartReason = w.from.start()
 	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
 	r := box.Record{
 		ID: id, Tenant: c.Tenant, Principal: c.Principal, Phase: box.PhaseCreated, Tier: d.Tier, TierReason: d.Reason,
@@ -173,23 +184,24 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	if err := s.cfg.Store.Add(ctx, r); err != nil {
 		return box.Info{}, err
 	}
-	b, err := s.build(ctx, tier, d.Spec, w.Policy.MustNotBeWeak)
+	b, err := s.build(ctx, tier, d.Spec, w)
 	if err == nil && req.OnIdle == box.IdlePause {
 		if _, err = pauser(b); err != nil {
 			err = errors.Join(err, destroy(ctx, b))
 		}
 	}
 	if err != nil {
-		_, serr := s.cfg.Store.Change(context.WithoutCancel(ctx), id, func(r *box.Record) error {
-			r.Phase, r.Reason, r.Detail, r.Destroyed = box.PhaseDestroyed, box.ReasonFailed, err.Error(), now()
-			return nil
-		})
-		return box.Info{}, errors.Join(err, serr)
+		return box.Info{}, s.unmade(ctx, id, err)
 	}
 	if p, ok := b.(interface{ SearchPath() string }); ok {
 		k.Path = p.SearchPath()
 	}
 	live := s.newLive(r, k, b, pass)
+	if err := s.renew(ctx, live, w.from); err != nil {
+		live.cancel()
+		live.guest.Close()
+		return box.Info{}, s.unmade(ctx, id, errors.Join(err, destroy(ctx, b)))
+	}
 	r, err = s.cfg.Store.Change(context.WithoutCancel(ctx), id, func(r *box.Record) (err error) {
 		r.Phase, r.Weak, r.State = box.PhaseRunning, b.Weak(), b.State()
 		if n, ok := b.(interface{ RootImage() string }); ok {
@@ -206,19 +218,32 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	return s.info(ctx, r, false), nil
 }
 
+// unmade writes down that there is no box, and why.
+func (s *Service) unmade(ctx context.Context, id box.ID, err error) error {
+	_, serr := s.cfg.Store.Change(context.WithoutCancel(ctx), id, func(r *box.Record) error {
+		r.Phase, r.Reason, r.Detail, r.Destroyed = box.PhaseDestroyed, box.ReasonFailed, err.Error(), now()
+		r.Spec = bare(r.Spec)
+		return nil
+	})
+	return errors.Join(err, serr)
+}
+
 // build makes the box and hears from its agent, or leaves nothing.
-func (s *Service) build(ctx context.Context, t box.Tier, spec box.Spec, strict bool) (box.Lasting, error) {
+func (s *Service) build(ctx context.Context, t box.Tier, spec box.Spec, w Wish) (box.Lasting, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	b, err := t.Create(ctx, spec)
-	if err != nil {
+	b, err := w.from.make(ctx, t, spec)
+	switch {
+	case err != nil && w.from != nil:
+		return nil, err
+	case err != nil:
 		return nil, s.cfg.Engine.explain(ctx, t, err)
 	}
 	lasting, ok := b.(box.Lasting)
 	switch {
 	case !ok:
 		err = box.Errorf(box.Unsupported, "create box", "cannot make a box that lasts: tier %s has none", t.Name())
-	case strict && len(b.Weak()) > 0:
+	case w.Policy.MustNotBeWeak && len(b.Weak()) > 0:
 		err = box.Errorf(box.Denied, "create box", "cannot make the box: this host cannot enforce everything: %s", strings.Join(b.Weak(), "; ")).
 			WithHint("`sunaba doctor` says what this host lacks; or leave out strict")
 	}

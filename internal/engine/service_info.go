@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -22,6 +23,7 @@ func (s *Service) info(ctx context.Context, r box.Record, asked bool) box.Info {
 	var k kept
 	if json.Unmarshal(r.Spec, &k) == nil {
 		i.Policy, i.Idle, i.OnIdle = k.Policy, k.Idle, k.OnIdle
+		i.Start, i.StartReason = cmp.Or(k.Start, box.StartCold), k.StartReason
 		if i.OnIdle == "" {
 			i.OnIdle = box.IdleDestroy
 		}

@@ -25,6 +25,11 @@ type kept struct {
 	OnIdle  box.IdleAction `json:",omitempty"`
 	Paused  time.Time      `json:",omitzero"` // since when, in the row; see live.since
 	Policy  box.Policy
+	// Sandbox is what was asked for, as JSON, for boxes that are made from this one;
+	// nil if an earlier version made it, which did not keep it.
+	Sandbox     json.RawMessage `json:",omitempty"`
+	Start       box.StartKind   `json:",omitempty"`
+	StartReason string          `json:",omitempty"`
 }
 
 // live is a box that runs.
@@ -160,7 +165,7 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 		return err // it stays known, and the reaper tries again
 	}
 	k := l.kept
-	k.Env = nil // nobody needs it any more, and there may be keys in it
+	k.Env, k.Sandbox = nil, nil // nobody needs them any more, and there may be keys in them
 	spec, err := json.Marshal(k)
 	if err == nil {
 		_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
@@ -320,6 +325,7 @@ func (s *Service) recover(ctx context.Context) error {
 		s.cfg.Log.Warn("box lost", "box", r.ID, "tenant", r.Tenant, "detail", detail)
 		if _, err := s.cfg.Store.Change(ctx, r.ID, func(r *box.Record) error {
 			r.Phase, r.Reason, r.Detail, r.Destroyed = box.PhaseDestroyed, reason, detail, now()
+			r.Spec = bare(r.Spec)
 			return nil
 		}); err != nil {
 			return err

@@ -18,6 +18,7 @@ type createRequest struct {
 	Key  string `header:"Idempotency-Key" maxLength:"128" doc:"The same key again answers with the same box instead of making another."`
 	Body struct {
 		Sandbox  Sandbox           `json:"sandbox,omitempty"`
+		Snapshot string            `json:"snapshot,omitempty" maxLength:"128" doc:"Name or id of the snapshot that the box is made from; then without sandbox, which is that of the snapshot's box."`
 		Metadata map[string]string `json:"metadata,omitempty" doc:"The caller's own: at most 32 pairs of 256 bytes."`
 		TTLSec   float64           `json:"ttl_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed after so long; 0 or absent takes the server's default. See ttl_sec and ends_at of the answer."`
 		IdleSec  float64           `json:"idle_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed when nobody used it and nothing runs in it for so long, or paused: see on_idle; 0 is never."`
@@ -36,6 +37,8 @@ type Box struct {
 	TierReason  string            `json:"tier_reason"`
 	Image       string            `json:"image"`
 	Weak        []string          `json:"weak" doc:"What was asked for and this host cannot enforce, one sentence each."`
+	Start       box.StartKind     `json:"start" enum:"cold,warm,restored" doc:"How it came to be: made anew, from the pool, or from a snapshot or another box."`
+	StartReason string            `json:"start_reason" doc:"Why it was not a warm start that was asked for, or what it was made from; empty if there is nothing to say."`
 	Policy      box.Policy        `json:"policy" doc:"What is in force."`
 	Metadata    map[string]string `json:"metadata"`
 	CreatedAt   time.Time         `json:"created_at"`
@@ -54,7 +57,7 @@ func boxOf(i box.Info) Box {
 	b := Box{
 		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail,
 		Tier: i.Tier, TierReason: i.TierReason, Image: i.Image, Weak: list(i.Weak),
-		Policy: policyOf(i.Policy), Metadata: i.Metadata, Principal: i.Principal,
+		Start: i.Start, StartReason: i.StartReason, Policy: policyOf(i.Policy), Metadata: i.Metadata, Principal: i.Principal,
 		CreatedAt: i.Created.UTC(), EndsAt: moment(i.Ends), IdleSec: i.Idle.Seconds(), OnIdle: i.OnIdle, PausedAt: moment(i.Paused),
 		DestroyedAt: moment(i.Destroyed), LimitsHit: list(i.Limits),
 		Usage: box.UsageJSON{
@@ -96,7 +99,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 func (a *API) create(ctx context.Context, in *createRequest) (Box, error) {
 	i, err := a.Service.Create(ctx, server.CallerOf(ctx), box.CreateRequest{
-		Sandbox: in.Body.Sandbox.RawMessage, Metadata: in.Body.Metadata, TTL: seconds(in.Body.TTLSec),
+		Sandbox: in.Body.Sandbox.RawMessage, Snapshot: in.Body.Snapshot, Metadata: in.Body.Metadata, TTL: seconds(in.Body.TTLSec),
 		Idle: seconds(in.Body.IdleSec), OnIdle: in.Body.OnIdle, Key: in.Key, Strict: in.Body.Strict,
 	})
 	if err != nil {

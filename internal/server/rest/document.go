@@ -35,6 +35,7 @@ func document(version string) huma.Config {
 			Tags: []*huma.Tag{
 				{Name: "service", Description: "The daemon itself, and runs in one call"},
 				{Name: "boxes", Description: "Boxes that last"},
+				{Name: "snapshots", Description: "Copies of boxes, from which boxes are made"},
 				{Name: "processes", Description: "Programs in a box"},
 				{Name: "files", Description: "Files of a box"},
 				{Name: "contexts", Description: "Interpreters that keep their variables"},

@@ -208,11 +208,13 @@ func tag(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
 	case len(parts) >= 4:
-		of := map[string]string{"exec": "processes", "code": "contexts", "prolong": "boxes", "pause": "boxes", "resume": "boxes", "metrics": "boxes"}
+		of := map[string]string{"exec": "processes", "code": "contexts", "prolong": "boxes", "pause": "boxes", "resume": "boxes", "metrics": "boxes", "fork": "boxes"}
 		if t := of[parts[3]]; t != "" {
 			return t
 		}
 		return parts[3]
+	case len(parts) >= 2 && parts[1] == "snapshots":
+		return "snapshots"
 	case len(parts) >= 2 && parts[1] == "signed":
 		return "files"
 	case len(parts) >= 2 && parts[1] == "boxes":

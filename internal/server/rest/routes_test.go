@@ -244,7 +244,11 @@ func (p probe) absent(a ask) {
 		p.failure(elsewhere(a, servertest.KeyID, "no-such-key"), 404, "not_found")
 		return
 	}
-	nowhere := p.failure(elsewhere(a, p.s.id, string(box.NewID())), 404, "not_found")
+	id, other := p.s.id, string(box.NewID())
+	if strings.Contains(p.path, "{ref}") {
+		id, other = p.s.snapshot, "sha256:"+strings.Repeat("0", 64)
+	}
+	nowhere := p.failure(elsewhere(a, id, other), 404, "not_found")
 	a.key = servertest.OtherKey
 	others := p.failure(a, 404, "not_found")
 	if !bytes.Equal(nowhere.body, others.body) {

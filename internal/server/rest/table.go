@@ -14,6 +14,7 @@ func (a *API) table() []route {
 		inPID = inBox + "/processes/{pid}"
 		inCtx = inBox + "/contexts/{ctx}"
 		files = inBox + "/files"
+		snap  = "/v1/snapshots/{ref}"
 	)
 	json := []int{400, 408, 413, 415} // of a body that is JSON
 	state := []int{409}               // of what must not be there, or must be otherwise
@@ -38,6 +39,11 @@ func (a *API) table() []route {
 		{pattern: "POST " + inBox + "/prolong", id: "prolongBox", scope: write, summary: "Let a box live longer", errors: more(json, state), add: typed(a.prolong)},
 		{pattern: "POST " + inBox + "/pause", id: "pauseBox", scope: write, summary: "Make a box stand still until the next call", errors: state, add: typed(a.pause)},
 		{pattern: "POST " + inBox + "/resume", id: "resumeBox", scope: write, summary: "Let a paused box go on", errors: state, add: typed(a.resume)},
+		{pattern: "POST " + inBox + "/snapshots", id: "snapshotBox", scope: write, summary: "Keep a copy of a box", errors: more(json, state), answers: made, add: typed(a.snapshot)},
+		{pattern: "POST " + inBox + "/fork", id: "forkBox", scope: write, summary: "Make copies of a box that go on from where it is", errors: more(json, state), answers: made, add: typed(a.fork)},
+		{pattern: "GET /v1/snapshots", id: "listSnapshots", scope: read, summary: "List snapshots, newest first", add: typed(a.snapshotList)},
+		{pattern: "GET " + snap, id: "inspectSnapshot", scope: read, summary: "Tell of a snapshot", add: typed(a.snapshotInfo)},
+		{pattern: "DELETE " + snap, id: "deleteSnapshot", scope: write, summary: "Forget a snapshot", add: quiet(a.deleteSnapshot)},
 		{pattern: "GET " + inBox + "/metrics", id: "boxMetrics", scope: read, summary: "Tell what a box uses", add: typed(a.metrics)},
 
 		{pattern: "POST " + inBox + "/exec", id: "exec", scope: exec, summary: "Run a program in the foreground", errors: more(json, state), answers: eventsOr[ExecResult]("The events are start, stdout, stderr, beat, end, and error when the stream breaks off. A caller that goes away ends the program, unless it is detached."), add: streamed(a.exec)},

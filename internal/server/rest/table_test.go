@@ -14,11 +14,12 @@ import (
 // stage is a box with one of everything in it.
 type stage struct {
 	*daemon
-	id      string
-	alive   int // a program that reads, with a terminal
-	ended   int // one that has ended
-	context string
-	signed  map[string]string // URL by method
+	id       string
+	alive    int // a program that reads, with a terminal
+	ended    int // one that has ended
+	context  string
+	snapshot string            // an id
+	signed   map[string]string // URL by method
 }
 
 func (d *daemon) stage() *stage {
@@ -30,6 +31,9 @@ func (d *daemon) stage() *stage {
 	var c rest.CodeContext
 	d.want(201, ask{method: "POST", path: at(s.id, "/contexts"), body: map[string]any{"language": "python"}}, &c)
 	s.context = c.ID
+	var snap rest.Snapshot
+	d.want(201, ask{method: "POST", path: at(s.id, "/snapshots"), body: map[string]any{"name": "first"}}, &snap)
+	s.snapshot = snap.ID
 	for _, m := range []string{"GET", "PUT"} {
 		var u rest.Signed
 		d.want(200, ask{method: "POST", path: at(s.id, "/files/sign"), body: map[string]any{"path": "/workspace/a", "method": m}}, &u)
@@ -105,6 +109,11 @@ func operations() map[string]operation {
 		"POST /v1/boxes/{id}/prolong":   {ask: in("POST", "/prolong", m{"ttl_sec": 7200}), status: 200, kind: doc},
 		"POST /v1/boxes/{id}/pause":     {ask: in("POST", "/pause", nil), status: 200, kind: doc},
 		"POST /v1/boxes/{id}/resume":    {ask: in("POST", "/resume", nil), status: 200, kind: doc},
+		"POST /v1/boxes/{id}/snapshots": {ask: in("POST", "/snapshots", m{"name": "second", "kind": "memory"}), status: 201, kind: doc},
+		"POST /v1/boxes/{id}/fork":      {ask: in("POST", "/fork", m{"count": 3}), status: 201, kind: doc},
+		"GET /v1/snapshots":             {ask: get("/v1/snapshots?limit=5"), status: 200, kind: doc},
+		"GET /v1/snapshots/{ref}":       {ask: func(s *stage) ask { return ask{method: "GET", path: "/v1/snapshots/" + s.snapshot} }, status: 200, kind: doc},
+		"DELETE /v1/snapshots/{ref}":    {ask: func(s *stage) ask { return ask{method: "DELETE", path: "/v1/snapshots/" + s.snapshot} }, status: 204},
 		"GET /v1/boxes/{id}/metrics":    {ask: in("GET", "/metrics", nil), status: 200, kind: doc},
 		"POST /v1/boxes/{id}/exec":      {ask: in("POST", "/exec", m{"command": words("both")}), status: 200, kind: sse},
 		"POST /v1/boxes/{id}/processes": {ask: in("POST", "/processes", m{"shell": "echo a"}), status: 201, kind: doc},

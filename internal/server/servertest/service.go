@@ -26,7 +26,10 @@ type Service struct {
 	mu     sync.Mutex
 	boxes  []*Guest // in the order of their creation
 	refuse error
-	keys   map[string]box.Caller
+
+	snapshots []snapshot // oldest first
+	made      int        // of them
+	keys      map[string]box.Caller
 }
 
 // Keys of the callers that New knows: two tenants, and one of the first without
@@ -92,7 +95,16 @@ func (s *Service) Create(_ context.Context, c box.Caller, req box.CreateRequest)
 	g := newGuest(s, req.Key, box.Info{
 		ID: box.NewID(), Tenant: c.Tenant, Principal: c.Principal, Phase: box.PhaseRunning, Tier: box.TierProcess,
 		TierReason: "it is in memory", Image: "none", Policy: policy(), Metadata: req.Metadata, Created: now, Ends: now.Add(ttl), Idle: req.Idle, OnIdle: cmp.Or(req.OnIdle, box.IdleDestroy),
+		Start: box.StartCold,
 	})
+	if req.Snapshot != "" {
+		at, err := s.kept(c, req.Snapshot)
+		if err != nil {
+			return box.Info{}, err
+		}
+		g.files = copied(s.snapshots[at].files)
+		g.info.Start, g.info.StartReason = box.StartRestored, "snapshot "+s.snapshots[at].ID
+	}
 	s.boxes = append(s.boxes, g)
 	return g.describe(), nil
 }

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/snapshot"
+)
+
+// origin is what a box is made from, if it is not made anew.
+type origin struct {
+	tier   box.TierName
+	kind   box.SnapshotKind
+	reason string // for box.Info
+	// open compares it and returns it; the caller closes it.
+	open func(context.Context) (*snapshot.Held, error)
+}
+
+// checkOrigin refuses a request that says twice what the box shall be.
+func checkOrigin(req box.CreateRequest) error {
+	if req.Snapshot == "" || len(req.Sandbox) == 0 {
+		return nil
+	}
+	return box.Errorf(box.Invalid, "create box", "cannot make a box from a snapshot and by a configuration: it is that of the snapshot's box").
+		WithHint("leave out sandbox")
+}
+
+// createFrom makes a box, from a snapshot if the request names one: then what the
+// snapshot's box was asked to be is decided again, by today's rules.
+func (s *Service) createFrom(ctx context.Context, c box.Caller, req box.CreateRequest, w Wish, id box.ID) (box.Info, error) {
+	if req.Snapshot == "" {
+		return s.create(ctx, c, req, w, id)
+	}
+	kept, err := s.snapshots()
+	if err != nil {
+		return box.Info{}, err
+	}
+	r, err := s.cfg.Store.Snapshot(ctx, c.Tenant, req.Snapshot)
+	if err != nil {
+		return box.Info{}, err
+	}
+	req.Sandbox = r.Sandbox
+	if w, err = s.wish(c, req); err != nil {
+		return box.Info{}, err
+	}
+	w.from = &origin{tier: r.Tier, kind: r.Kind, reason: "snapshot " + r.ID, open: func(ctx context.Context) (*snapshot.Held, error) {
+		h, err := kept.Open(ctx, r.ID)
+		if err == nil && (h.Kind != r.Kind || h.Tier != r.Tier) {
+			h.Close()
+			return nil, box.Errorf(box.Unusable, "use snapshot", "cannot use snapshot %s: it is not what its row says", r.ID)
+		}
+		return h, err
+	}}
+	return s.create(ctx, c, req, w, id)
+}
+
+// start says how a box came to be.
+func (o *origin) start() (box.StartKind, string) {
+	if o == nil {
+		return box.StartCold, ""
+	}
+	return box.StartRestored, o.reason
+}
+
+// fits refuses another tier than that of the copy.
+func (o *origin) fits(t box.TierName, reason string) error {
+	if o == nil || o.tier == t {
+		return nil
+	}
+	return box.Errorf(box.Conflict, "create box", "cannot make a box from the %s: it was made by tier %s, and a box would now be of tier %s (%s)", o.reason, o.tier, t, reason)
+}
+
+// make makes the box. What is made from a copy that somebody can have changed
+// meanwhile is destroyed.
+func (o *origin) make(ctx context.Context, t box.Tier, spec box.Spec) (box.Box, error) {
+	if o == nil {
+		return t.Create(ctx, spec)
+	}
+	r, ok := t.(box.Restorer)
+	if !ok {
+		return nil, box.Errorf(box.Unsupported, "create box", "cannot make a box from a snapshot: tier %s cannot", t.Name())
+	}
+	h, err := o.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	b, err := r.Restore(ctx, spec, &h.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.Firm(); err != nil {
+		return nil, errors.Join(err, destroy(ctx, b))
+	}
+	return b, nil
+}
+
+// renew tells a box that goes on that it is a copy, before anybody has it.
+func (s *Service) renew(ctx context.Context, l *live, o *origin) error {
+	if o == nil || o.kind != box.SnapshotMemory {
+		return nil
+	}
+	r, ok := l.guest.(box.Renewer)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), launchTimeout)
+	defer cancel()
+	err := r.Renew(ctx, box.Renewal{Copy: true})
+	if box.KindOf(err) == box.Unsupported {
+		s.cfg.Log.Warn("a copy has the random numbers of its original: its agent cannot renew them", "box", l.id, "error", err)
+		return nil
+	}
+	return err
+}
