@@ -79,6 +79,10 @@ type Limits struct {
 	OnLimit   OnLimit       `json:"on_limit"`       // for Processes, OpenFiles, Disk and Files
 }
 
+// Processors is MilliCPU in whole processors, rounded up: as many as the box is
+// shown, where its tier can say so.
+func (l Limits) Processors() int64 { return (l.MilliCPU + 999) / 1000 }
+
 // Mount shows a host folder or file in the box.
 type Mount struct {
 	Source   string `json:"host"`      // absolute path on the host

@@ -8,21 +8,23 @@ import (
 
 // Shape is what cannot be changed any more once a box is made. Two boxes of one
 // shape can stand in for each other. What is not in it is bound at the lease:
-// cpu and the other values of the host's control group, environment, identity,
-// entropy, and whatever is each program's own (time, output).
+// the cpu quota of the host's control group, environment, identity, entropy, and whatever is each program's own (time, output).
 type Shape struct {
-	Tier      box.TierName
-	Image     box.ImageName
-	Template  string // what was run in it beforehand, by name and digest; empty = nothing
-	Workdir   string
-	Memory    int64 // bytes: the guest's kernel is told at its start
-	Disk      int64 // bytes
-	Files     int64
-	Processes int64
-	OpenFiles int64
-	OnLimit   box.OnLimit
-	Hidden    string // Spec.NoMount: part of the walls
-	Hostname  string // set at the box's start
+	Tier     box.TierName
+	Image    box.ImageName
+	Template string // what was run in it beforehand, by name and digest; empty = nothing
+	Workdir  string
+	Memory   int64 // bytes: the guest's kernel is told at its start
+	// Processors that the guest's kernel shows, which it is told at its start; 0
+	// of a tier whose boxes see the host's.
+	Processors int64
+	Disk       int64 // bytes
+	Files      int64
+	Processes  int64
+	OpenFiles  int64
+	OnLimit    box.OnLimit
+	Hidden     string // Spec.NoMount: part of the walls
+	Hostname   string // set at the box's start
 }
 
 // ShapeOf tells the shape of a decided spec on a tier, or why no pooled box can
@@ -39,8 +41,12 @@ func ShapeOf(t box.TierName, s box.Spec) (Shape, Miss) {
 		return Shape{}, MissSeeds
 	}
 	l := s.Limits
+	var shown int64
+	if t == box.TierGvisor {
+		shown = l.Processors()
+	}
 	return Shape{
-		Tier: t, Image: s.Image, Workdir: s.Workdir, Memory: l.Memory, Disk: l.Disk, Files: l.Files,
+		Tier: t, Image: s.Image, Workdir: s.Workdir, Memory: l.Memory, Processors: shown, Disk: l.Disk, Files: l.Files,
 		Processes: l.Processes, OpenFiles: l.OpenFiles, OnLimit: l.OnLimit,
 		Hidden: strings.Join(s.NoMount, "\x00"), Hostname: s.Hostname,
 	}, ""

@@ -16,6 +16,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -134,6 +135,7 @@ type Box struct {
 	home    string // its folder, in which Dir is
 	first   host.Identity
 	created time.Time
+	bound   sync.Mutex // for state, and for Weaker after the start; see Bind
 	state   []byte
 	book    book
 }
@@ -142,7 +144,11 @@ type Box struct {
 func (b *Box) ID() box.ID { return b.Spec.ID }
 
 // Weak implements box.Box.
-func (b *Box) Weak() []string { return b.Weaker }
+func (b *Box) Weak() []string {
+	b.bound.Lock()
+	defer b.bound.Unlock()
+	return b.Weaker
+}
 
 // RootImage names the root file system, with its digest if that is fixed.
 func (b *Box) RootImage() string { return b.Image }
@@ -153,6 +159,8 @@ func (b *Box) Placed() []files.SeedRecord { return b.Seeded }
 // State implements box.Box. One that does not last lives as long as the process
 // that made it.
 func (b *Box) State() []byte {
+	b.bound.Lock()
+	defer b.bound.Unlock()
 	if b.state == nil {
 		return []byte(`{}`)
 	}
@@ -197,11 +205,13 @@ func (b *Box) Limit(l cgroup.Limits) (bool, error) {
 
 // LimitCPU sets the group's quota. It comes last: it is the program's, not the
 // start's. False means that the group was delegated without it.
-func (b *Box) LimitCPU() (bool, error) {
+func (b *Box) LimitCPU() (bool, error) { return b.limitCPU(b.Spec.Limits.MilliCPU) }
+
+func (b *Box) limitCPU(milli int64) (bool, error) {
 	if b.Group == nil {
 		return false, nil
 	}
-	err := b.Group.SetCPU(b.Spec.Limits.MilliCPU)
+	err := b.Group.SetCPU(milli)
 	if err != nil && (b.site.Root() || box.KindOf(err) != box.Unusable) {
 		return false, err
 	}

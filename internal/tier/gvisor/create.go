@@ -3,7 +3,6 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"os"
 	"slices"
@@ -124,7 +123,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	l := spec.Limits
 	s := setup{
 		ID: string(spec.ID), Dir: b.Dir, Hostname: spec.Hostname, Workdir: spec.Workdir, Debug: t.cfg.Debug,
-		Numbers:  bootNumbers{Memory: uint64(l.Memory), CPUs: cpus(l.MilliCPU), Files: uint64(l.Files), Bytes: uint64(l.Disk)},
+		Numbers:  bootNumbers{Memory: uint64(l.Memory), CPUs: int(l.Processors()), Files: uint64(l.Files), Bytes: uint64(l.Disk)},
 		Rlimits:  map[string]uint64{"RLIMIT_NPROC": uint64(l.Processes), "RLIMIT_NOFILE": uint64(l.OpenFiles), "RLIMIT_CORE": 0},
 		ShmBytes: min(l.Memory/4, 64<<20),
 	}
@@ -182,9 +181,6 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 // V8 10 GiB for every memory of a WebAssembly module. What is really used is
 // the watchdog's business.
 const addressSlack = 128 << 30
-
-// cpus is the number of processors the guest sees: the quota, rounded up.
-func cpus(milli int64) int { return int(math.Ceil(float64(milli) / 1000)) }
 
 // adapter implements frame.Adapter.
 type adapter struct{ b *gbox }

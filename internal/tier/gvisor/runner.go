@@ -91,6 +91,8 @@ func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
 		return r.agent()
 	case "store":
 		return r.giveStore()
+	case "processes":
+		return r.processes()
 	case "pause":
 		return struct{}{}, r.pause()
 	case "resume":

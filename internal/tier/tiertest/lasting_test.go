@@ -104,6 +104,16 @@ func firstOf(t *testing.T, raw []byte) host.Identity {
 	return s.First
 }
 
+// specOf is what a state says of the box's spec.
+func specOf(t *testing.T, raw []byte) box.Spec {
+	t.Helper()
+	var s struct{ Spec box.Spec }
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Spec
+}
+
 func (p *place) recover(t *testing.T, id box.ID, raw []byte) box.Lasting {
 	t.Helper()
 	b, err := p.Recover(t.Context(), id, raw)
