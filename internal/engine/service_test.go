@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
@@ -28,6 +30,7 @@ type plainTier struct {
 	create func(box.Spec) error
 	unable error         // see standing; of the boxes to come
 	slow   time.Duration // before a box is found again
+	again  restoring
 }
 
 func newPlainTier() *plainTier {
@@ -86,6 +89,7 @@ type plainBox struct {
 	acc   box.Account
 	plainAgent
 	standing
+	copying
 }
 
 func (b *plainBox) ID() box.ID     { return b.id }
@@ -129,6 +133,7 @@ type plainAgent struct {
 	next      int // number of the next program; 0 = 7
 	end       *box.End
 	silent    bool // it does not say what runs
+	apart
 }
 
 func (a *plainAgent) Close() {}
@@ -215,6 +220,11 @@ func (b *bench) open() {
 		b.t.Fatal(err)
 	}
 	b.conf.Store = b.st
+	snaps, err := snapshot.Open(filepath.Join(b.dir, "snapshots"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.conf.Snapshots, b.conf.MaxSnapshot, b.conf.MaxSnapshots = snaps, 1<<20, 5
 	b.conf.Guest = func(dial func(context.Context) (net.Conn, error)) Agent {
 		c, err := dial(context.Background())
 		if err != nil {
@@ -226,14 +236,14 @@ func (b *bench) open() {
 		b.t.Fatal(err)
 	}
 	s, st := b.Service, b.st
-	b.t.Cleanup(func() { s.Close(); st.Close() })
+	b.t.Cleanup(func() { s.Close(); st.Close(); snaps.Close() })
 }
 
 // again ends the service as a crash would, but for the lock, and starts another.
 func (b *bench) again() {
 	b.t.Helper()
 	b.Service.Close()
-	if err := b.st.Close(); err != nil {
+	if err := errors.Join(b.st.Close(), b.conf.Snapshots.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	b.conf.Gate = tenant.NewGate(tenant.Rules{Starts: 4, Line: 100, Wait: 10 * time.Second})

@@ -41,11 +41,11 @@ type Store struct {
 
 	mu      sync.RWMutex   // held for writing while names come or go
 	uses    map[string]int // manifests that need a part, by its digest
-	keepAll bool           // a manifest cannot be read: what it needs is not known
+	keepAll bool           // a manifest was not or cannot be read: what it needs is not known
 }
 
 // Open opens or makes a store in dir, and removes what was never finished. dir
-// must be the caller's alone.
+// must be the caller's alone. Until Sweep was called no part goes.
 func Open(dir string) (*Store, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, box.Errorf(box.Unusable, "open snapshots", "cannot make folder for snapshots: %w", err)
@@ -74,6 +74,7 @@ func (s *Store) clear() error {
 		return err
 	}
 	for _, name := range names {
+		s.keepAll = s.keepAll || isHex(name) // until Sweep has counted
 		if strings.HasPrefix(name, fresh) {
 			if err := os.Remove(s.path(name)); err != nil {
 				return fmt.Errorf("cannot remove a snapshot that was not finished: %w", err)

@@ -67,6 +67,11 @@ func (t *Tier) Probe(context.Context) box.Caps {
 
 // Create implements box.Tier.
 func (t *Tier) Create(ctx context.Context, spec box.Spec) (box.Box, error) {
+	return t.create(ctx, spec, func(*Box) error { return nil })
+}
+
+// create makes a box; fill is called when it has its folders and nothing else.
+func (t *Tier) create(ctx context.Context, spec box.Spec, fill func(*Box) error) (box.Box, error) {
 	if t.cfg.Creating != nil {
 		if err := t.cfg.Creating(ctx, spec); err != nil {
 			return nil, err
@@ -74,7 +79,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (box.Box, error) {
 	}
 	b := &Box{tier: t, spec: spec, ended: make(chan struct{})}
 	b.st.ID = spec.ID
-	if err := b.make(); err != nil {
+	if err := b.make(fill); err != nil {
 		b.remove()
 		return nil, box.Errorf(box.Fault, "create box", "cannot create box: %w", err)
 	}
@@ -88,11 +93,14 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (box.Box, error) {
 }
 
 // make makes the box's folder with its seeds, and starts the agent.
-func (b *Box) make() error {
+func (b *Box) make(fill func(*Box) error) error {
 	if err := os.Mkdir(b.home(), 0o700); err != nil {
 		return err
 	}
 	if err := os.Mkdir(b.work(), 0o755); err != nil {
+		return err
+	}
+	if err := fill(b); err != nil {
 		return err
 	}
 	for _, s := range b.spec.Seeds {

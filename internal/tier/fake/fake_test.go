@@ -3,6 +3,7 @@ package fake_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -230,5 +231,53 @@ func TestNoProgramIsBuiltWithBoxesWithoutWalls(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("this file was not found: the check sees nothing")
+	}
+}
+
+func TestABoxIsMadeFromASnapshotOfFiles(t *testing.T) {
+	tier := newTier(t, fake.Config{})
+	b := create(t, tier, true).(*fake.Lasting)
+	g := guest.New(b.Agent, guest.Options{})
+	defer g.Close()
+	if _, end := run(t, g, "sh", "-c", "mkdir -p d/e && echo text > d/e/f && chmod 700 d && ln -s d/e/f l"); end.ExitCode != 0 {
+		t.Fatalf("%+v", end)
+	}
+	if err := b.Snappable(box.SnapshotMemory); box.KindOf(err) != box.Unsupported {
+		t.Error(err)
+	}
+	part, err := os.CreateTemp(t.TempDir(), "part")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer part.Close()
+	head, err := b.Snapshot(t.Context(), box.SnapshotFiles, func(_ string, r io.Reader) error { _, err := io.Copy(part, r); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, end := run(t, g, "rm", "-r", "d"); end.ExitCode != 0 {
+		t.Fatalf("%+v", end)
+	}
+	sn := &box.Snapshot{SnapshotHead: head, Parts: map[string]*os.File{"files.tar": part}}
+	spec := box.Spec{ID: box.NewID(), Workdir: "/workspace", Lasting: true}
+	again, err := tier.Restore(t.Context(), spec, sn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g2 := guest.New(again.(box.Lasting).Agent, guest.Options{})
+	defer g2.Close()
+	if out, end := run(t, g2, "sh", "-c", "cat l; stat -c %a d"); out != "text\n700\n" {
+		t.Errorf("%q, %+v", out, end)
+	}
+	before := len(tier.Boxes())
+	sn.Needs = map[string]string{"form": "0"}
+	if _, err := tier.Restore(t.Context(), box.Spec{ID: box.NewID(), Workdir: "/workspace", Lasting: true}, sn); box.KindOf(err) != box.Conflict {
+		t.Error(err)
+	}
+	sn.Needs = head.Needs
+	if err := part.Truncate(700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tier.Restore(t.Context(), box.Spec{ID: box.NewID(), Workdir: "/workspace", Lasting: true}, sn); err == nil || len(tier.Boxes()) != before {
+		t.Errorf("made of half a part: %v, %d boxes", err, len(tier.Boxes()))
 	}
 }
