@@ -44,7 +44,9 @@ type Tier interface {
 	// Create builds a box or leaves nothing behind.
 	Create(context.Context, Spec) (Box, error)
 	// Recover takes up a box from what [Box.State] returned in an earlier
-	// process. An error means that the box is gone or was destroyed.
+	// process. An error of kind Unavailable means that the box is there and
+	// untouched, and that it can be tried again; any other, that nothing of it
+	// is left.
 	Recover(context.Context, ID, []byte) (Box, error)
 	// Sweep destroys every box of this tier on the host for which keep is
 	// false, whoever made it, and returns their IDs.

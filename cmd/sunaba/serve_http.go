@@ -43,6 +43,7 @@ func (s *service) gauges() []server.Gauge {
 	st := s.Stats()
 	out := []server.Gauge{
 		{Name: "sunaba_waiting", Help: "Requests that wait for a box.", Value: float64(st.Waiting)},
+		{Name: "sunaba_boxes_absent", Help: "Boxes of an earlier daemon that cannot be reached for now.", Value: float64(st.Absent)},
 		{Name: "sunaba_goroutines", Help: "Goroutines of the daemon.", Value: float64(runtime.NumGoroutine())},
 		{Name: "sunaba_open_files", Help: "Descriptors of the daemon.", Value: float64(openFiles())},
 	}

@@ -133,7 +133,7 @@ func (r *run) do(ctx context.Context) (err error) {
 // decide asks policy and notes the answer.
 func (r *run) decide() (policy.Decision, box.Tier, error) {
 	p := r.req.Policy
-	r.rep.ID = box.NewID()
+	r.rep.ID = r.e.newID()
 	d, tier, err := r.e.decide(p, r.rep.ID)
 	if err != nil {
 		return d, nil, err

@@ -65,6 +65,8 @@ type Service struct {
 
 	mu    sync.Mutex
 	boxes map[box.ID]*live
+	// Of boxes that are there and cannot be taken up for now.
+	absent map[box.ID]*absent
 
 	copies chan struct{} // held by who copies a box
 }
@@ -80,7 +82,7 @@ const (
 // taken up, and whatever of the host's belongs to no row. Close gives them up
 // again.
 func Start(ctx context.Context, cfg Config) (*Service, error) {
-	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}, copies: make(chan struct{}, copiesAtOnce)}
+	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, copies: make(chan struct{}, copiesAtOnce)}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	err := s.sweepSnapshots(ctx)
 	if err == nil {
@@ -115,6 +117,9 @@ func (s *Service) DestroyAll(ctx context.Context) error {
 	for _, l := range s.all() {
 		errs = append(errs, s.end(ctx, l, box.ReasonStopped, ""))
 	}
+	for _, a := range s.allMissing() {
+		errs = append(errs, s.endMissing(ctx, a, box.ReasonStopped))
+	}
 	return errors.Join(errs...)
 }
 
@@ -122,11 +127,12 @@ func (s *Service) DestroyAll(ctx context.Context) error {
 type Stats struct {
 	Boxes   map[box.TierName]int
 	Waiting int // for a box
+	Absent  int // boxes of an earlier daemon's that cannot be reached for now
 }
 
 // Stats counts.
 func (s *Service) Stats() Stats {
-	st := Stats{Boxes: map[box.TierName]int{}, Waiting: s.cfg.Gate.Waiting()}
+	st := Stats{Boxes: map[box.TierName]int{}, Waiting: s.cfg.Gate.Waiting(), Absent: len(s.allMissing())}
 	for _, l := range s.all() {
 		st.Boxes[l.kept.Tier]++
 	}
@@ -225,6 +231,8 @@ func (s *Service) find(ctx context.Context, owner string, id box.ID) (*live, err
 		return nil, leaving(id)
 	case r.Phase == box.PhaseDestroyed:
 		return nil, gone(id, r)
+	case s.missing(id) != nil:
+		return nil, s.missing(id).unreached()
 	case r.Phase == box.PhaseCreated || l == nil: // its row is written before it is known here
 		return nil, box.Errorf(box.Unavailable, "find box", "cannot use box %s yet: it is being made", id)
 	}

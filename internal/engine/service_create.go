@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/policy"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
@@ -35,7 +36,7 @@ func (s *Service) Create(ctx context.Context, c box.Caller, req box.CreateReques
 	if err != nil {
 		return box.Info{}, err
 	}
-	id := box.NewID()
+	id := s.cfg.Engine.newID()
 	if req.Key != "" {
 		made, first, err := s.cfg.Store.Claim(ctx, c.Tenant, req.Key, digest(req), id)
 		if err != nil {
@@ -44,6 +45,7 @@ func (s *Service) Create(ctx context.Context, c box.Caller, req box.CreateReques
 		if !first {
 			return s.madeBefore(ctx, c, made)
 		}
+		fault.Here("engine.create-claimed")
 	}
 	info, err := s.createFrom(ctx, c, req, wish, id)
 	if err != nil && req.Key != "" {
@@ -184,7 +186,9 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	if err := s.cfg.Store.Add(ctx, r); err != nil {
 		return box.Info{}, err
 	}
+	fault.Here("engine.create-added")
 	b, err := s.build(ctx, tier, d.Spec, w)
+	fault.Here("engine.create-built")
 	if err == nil && req.OnIdle == box.IdlePause {
 		if _, err = pauser(b); err != nil {
 			err = errors.Join(err, destroy(ctx, b))
@@ -210,6 +214,7 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		r.Spec, err = json.Marshal(k)
 		return err
 	})
+	fault.Here("engine.create-running")
 	s.admit(live)
 	if err != nil {
 		return box.Info{}, errors.Join(err, s.end(ctx, live, box.ReasonFailed, "it could not be written down"))

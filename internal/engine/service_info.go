@@ -34,6 +34,9 @@ func (s *Service) info(ctx context.Context, r box.Record, asked bool) box.Info {
 			}
 		}
 	}
+	if s.missing(r.ID) != nil && i.Detail == "" {
+		i.Detail = absentDetail
+	}
 	var acc box.Account
 	l := s.lookup(r.ID)
 	switch {

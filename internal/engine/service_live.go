@@ -3,13 +3,13 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
 
@@ -142,6 +142,8 @@ func (s *Service) Destroy(ctx context.Context, c box.Caller, id box.ID) error {
 		return nil
 	case l == nil && s.ctx.Err() != nil:
 		return leaving(id)
+	case l == nil && s.missing(id) != nil:
+		return s.endMissing(ctx, s.missing(id), box.ReasonAsked)
 	case l == nil:
 		return box.Errorf(box.Unavailable, "destroy box", "cannot destroy box %s yet: it is being made", id)
 	}
@@ -161,22 +163,15 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	if l.reason == "" {
 		l.reason, l.detail = reason, detail
 	}
+	fault.Here("engine.destroy-begun")
 	if err := s.clear(ctx, l); err != nil {
 		return err // it stays known, and the reaper tries again
 	}
-	k := l.kept
-	k.Env, k.Sandbox = nil, nil // nobody needs them any more, and there may be keys in them
-	spec, err := json.Marshal(k)
-	if err == nil {
-		_, err = s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
-			r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, l.reason, l.detail, now(), l.account
-			r.Spec, r.State = spec, nil
-			return nil
-		})
-	}
-	if err != nil && box.KindOf(err) != box.NotFound {
+	fault.Here("engine.destroy-cleared")
+	if err := s.bury(ctx, l.id, l.kept, l.reason, l.detail, l.account); err != nil {
 		return err // a row that says that it runs would never be true again
 	}
+	fault.Here("engine.destroy-told")
 	l.destroyed = true
 	s.mu.Lock()
 	delete(s.boxes, l.id)
@@ -303,109 +298,4 @@ func (l *live) touch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used = time.Now()
-}
-
-// recover takes up what an earlier service left.
-func (s *Service) recover(ctx context.Context) error {
-	rows, err := s.cfg.Store.Alive(ctx)
-	if err != nil {
-		return err
-	}
-	found, errs := s.recoverAll(ctx, rows)
-	for i, r := range rows {
-		l, err := found[i], errs[i]
-		if err == nil {
-			s.admit(l)
-			continue
-		}
-		reason, detail := box.ReasonLost, err.Error()
-		if r.Phase == box.PhaseCreated {
-			reason, detail = box.ReasonFailed, "the daemon ended while it was being made"
-		}
-		s.cfg.Log.Warn("box lost", "box", r.ID, "tenant", r.Tenant, "detail", detail)
-		if _, err := s.cfg.Store.Change(ctx, r.ID, func(r *box.Record) error {
-			r.Phase, r.Reason, r.Detail, r.Destroyed = box.PhaseDestroyed, reason, detail, now()
-			r.Spec = bare(r.Spec)
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	if err := s.cfg.Store.UnclaimFailed(ctx); err != nil {
-		return err
-	}
-	keep := func(id box.ID) bool { return s.lookup(id) != nil }
-	for _, t := range s.cfg.Engine.Tiers {
-		sw, ok := t.(LastingSweeper)
-		if !ok {
-			continue
-		}
-		swept, err := sw.SweepLasting(ctx, keep)
-		for _, id := range swept {
-			s.cfg.Log.Warn("box destroyed that nobody owns", "box", id, "tier", t.Name())
-		}
-		if err != nil { // a tier that does not work here has none, as a rule
-			s.cfg.Log.Warn("cannot look for boxes that nobody owns", "tier", t.Name(), "error", err)
-		}
-	}
-	return nil
-}
-
-// LastingSweeper is implemented by tiers with boxes that last: it destroys those
-// for which keep is false, and returns their IDs.
-type LastingSweeper interface {
-	SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error)
-}
-
-// recoverAtOnce is how many boxes are taken up at a time. One that does not answer
-// takes seconds until it is given up, and a box can see to it that it does not
-// answer: they must not add up before anybody is served.
-const recoverAtOnce = 64
-
-func (s *Service) recoverAll(ctx context.Context, rows []box.Record) ([]*live, []error) {
-	found, errs := make([]*live, len(rows)), make([]error, len(rows))
-	slots := make(chan struct{}, recoverAtOnce)
-	var all sync.WaitGroup
-	for i, r := range rows {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			found[i], errs[i] = s.recoverOne(ctx, r)
-		})
-	}
-	all.Wait()
-	return found, errs
-}
-
-func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {
-	if r.Phase == box.PhaseCreated {
-		return nil, errors.New("it was not made")
-	}
-	var k kept
-	if err := json.Unmarshal(r.Spec, &k); err != nil {
-		return nil, fmt.Errorf("cannot read its row: %w", err)
-	}
-	for _, t := range s.cfg.Engine.Tiers {
-		if t.Name() != r.Tier {
-			continue
-		}
-		b, err := t.Recover(ctx, r.ID, r.State)
-		if err != nil {
-			return nil, err
-		}
-		lasting, ok := b.(box.Lasting)
-		if !ok {
-			return nil, errors.Join(fmt.Errorf("tier %s gave no lasting box", r.Tier), destroy(ctx, b))
-		}
-		pass := s.cfg.Gate.Keep(r.Tenant, tenant.Amounts{Boxes: 1, MilliCPU: k.Limits.MilliCPU, Memory: k.Limits.Memory})
-		l := s.newLive(r, k, lasting, pass)
-		if err := s.settle(ctx, l, r.Phase); err != nil {
-			l.cancel()
-			l.guest.Close()
-			pass.Release()
-			return nil, errors.Join(err, destroy(ctx, b))
-		}
-		return l, nil
-	}
-	return nil, fmt.Errorf("tier %s is not in this build", r.Tier)
 }

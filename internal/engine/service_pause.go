@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 )
 
 // pauseTimeout bounds one step between running and paused; nobody's leaving cuts
@@ -92,11 +93,13 @@ func (s *Service) pause(ctx context.Context, l *live, idle bool) (done bool, err
 	defer cancel()
 	since := now()
 	if _, err = s.become(ctx, l, box.PhasePaused, since, 0); err == nil {
+		fault.Here("engine.pause-written")
 		if err = p.Pause(ctx); err != nil {
 			_, rerr := s.become(ctx, l, box.PhaseRunning, time.Time{}, 0)
 			err = errors.Join(err, rerr)
 		}
 	}
+	fault.Here("engine.pause-done")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -136,10 +139,12 @@ func (s *Service) resume(ctx context.Context, l *live) error {
 	if err != nil {
 		return err
 	}
+	fault.Here("engine.resume-written")
 	if err := p.Resume(ctx); err != nil {
 		_, rerr := s.become(ctx, l, box.PhasePaused, since, -stood)
 		return errors.Join(err, rerr)
 	}
+	fault.Here("engine.resume-done")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.since, l.stands, l.used = time.Time{}, false, time.Now()

@@ -95,7 +95,7 @@ func (l *Link) Send(body []byte, files ...*os.File) error {
 func (l *Link) Receive() ([]byte, []*os.File, error) {
 	var head [5]byte
 	oob := make([]byte, syscall.CmsgSpace(4*maxFiles))
-	n, oobn, _, _, err := l.conn.ReadMsgUnix(head[:], oob)
+	n, oobn, flags, _, err := l.conn.ReadMsgUnix(head[:], oob)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -114,6 +114,9 @@ func (l *Link) Receive() ([]byte, []*os.File, error) {
 	}
 	if _, err := io.ReadFull(l.conn, head[n:]); err != nil {
 		return fail(fmt.Errorf("cannot read message head: %w", err))
+	}
+	if flags&unix.MSG_CTRUNC != 0 && len(files) < maxFiles { // recvmsg(2): they were not installed
+		return fail(fmt.Errorf("cannot take the files of a message: %w", unix.EMFILE))
 	}
 	size := binary.BigEndian.Uint32(head[:4])
 	if size > MaxMessage || int(head[4]) != len(files) {

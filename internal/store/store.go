@@ -23,6 +23,7 @@ import (
 	"modernc.org/sqlite" // and the driver "sqlite"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -175,9 +176,11 @@ func (s *Store) change(ctx context.Context, what string, fn func(*sql.Tx) error)
 		_ = tx.Rollback() // SQLite may have done it; the first error says more
 		return full(what, err)
 	}
+	fault.Here("store.before-commit")
 	if err := tx.Commit(); err != nil {
 		return full(what, fmt.Errorf("cannot %s: %w", what, err))
 	}
+	fault.Here("store.after-commit")
 	return nil
 }
 

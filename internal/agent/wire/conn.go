@@ -35,6 +35,7 @@ type Conn struct {
 	room    chan struct{} // has one for each of sent
 	limits  func(Limit)
 	expired bool
+	cause   error // what ended the link
 }
 
 // NewConn takes over a link.
@@ -81,6 +82,9 @@ func (c *Conn) read() {
 		body, files, err := c.link.Receive()
 		if err != nil {
 			closeAll(files)
+			c.mu.Lock()
+			c.cause = err
+			c.mu.Unlock()
 			return
 		}
 		rep := answer{files: files}
@@ -155,7 +159,7 @@ func (c *Conn) call(ctx context.Context, op string, in, out any, files []*os.Fil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-c.gone:
-		return nil, ErrGone
+		return nil, c.lost()
 	}
 	c.mu.Lock()
 	c.seq++
@@ -194,9 +198,20 @@ func (c *Conn) call(ctx context.Context, op string, in, out any, files []*os.Fil
 		case rep := <-ch:
 			return rep.files, decode(rep.Reply, out)
 		default:
-			return nil, ErrGone
+			return nil, c.lost()
 		}
 	}
+}
+
+// lost is ErrGone, and that this host was short of what an answer takes, if that
+// ended the link.
+func (c *Conn) lost() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if host.IsShortage(c.cause) {
+		return errors.Join(ErrGone, c.cause)
+	}
+	return ErrGone
 }
 
 // answered notes that a request has been, or never will be. Called with c.mu.

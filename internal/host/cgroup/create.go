@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // Group is one box's group in every tree that matters. Its methods may be
@@ -161,7 +162,11 @@ func (g *Group) discard() {
 func (m *Manager) Open(name string) (*Group, error) {
 	g := &Group{m: m, name: name}
 	for _, t := range m.trees {
-		if _, err := m.fs.Read(t.parent() + "/" + name + "/cgroup.procs"); err == nil && validName(name) {
+		_, err := m.fs.Read(t.parent() + "/" + name + "/cgroup.procs")
+		if host.IsShortage(err) {
+			return nil, fmt.Errorf("cannot open control group %q: %w", name, err)
+		}
+		if err == nil && validName(name) {
 			g.dirs = append(g.dirs, dir{t, t.parent() + "/" + name})
 		}
 	}

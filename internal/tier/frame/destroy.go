@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame/janitor"
@@ -25,6 +26,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	if b.Child != nil {
 		errs = append(errs, endFirst(ctx, b.Spec.ID, b.Child, b.Group))
 	}
+	fault.Here("frame.first-ended")
 	if b.Conn != nil {
 		b.Conn.Close()
 	}
@@ -89,13 +91,16 @@ func (b *Box) removeLasting(ctx context.Context) error {
 	if err := removeGroup(ctx, b.Group); err != nil {
 		return err
 	}
+	fault.Here("frame.group-removed")
 	if b.Child != nil {
 		b.Child.Release()
 	}
 	if b.home == "" {
 		return nil
 	}
-	return removeDir(ctx, b.home)
+	err := removeDir(ctx, b.home)
+	fault.Here("frame.removed")
+	return err
 }
 
 func removeDir(ctx context.Context, dir string) error { return janitor.RemoveRunDir(ctx, dir) }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/files"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
@@ -81,6 +82,28 @@ func (s *Site) HostUser(id box.ID) (uid, gid int) {
 	h.Write([]byte(id))
 	n := 0x70000000 + int(h.Sum32()&0xffffff)
 	return n, n
+}
+
+// Free reports whether nobody else's box on this host has the user that a box of
+// this name would have, whatever program made it: there are 2^24 users. Root's
+// boxes have groups, and those have their names. An ordinary user's boxes are all
+// that user.
+func (s *Site) Free(id box.ID) (bool, error) {
+	if !s.Root() || s.Groups == nil {
+		return true, nil
+	}
+	names, err := s.Groups.List()
+	if err != nil {
+		return false, err
+	}
+	uid, _ := s.HostUser(id)
+	for _, n := range names {
+		other := box.ID(n)
+		if theirs, _ := s.HostUser(other); other != id && other.Valid() && theirs == uid {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Adapter is what a tier's boxes differ in.
@@ -195,6 +218,12 @@ func (b *Box) Limit(l cgroup.Limits) (bool, error) {
 	g, err := b.site.Groups.Create(string(b.Spec.ID), l)
 	if err == nil {
 		b.Group = g
+		fault.Here("frame.limited")
+		// Now that the group is there for others to see: of two that are made at
+		// this moment, one sees the other.
+		if free, err := b.site.Free(b.Spec.ID); !free {
+			return true, errors.Join(box.Errorf(box.Unavailable, "create box", "cannot make box %s: another box has its host user", b.Spec.ID), err)
+		}
 		return true, nil
 	}
 	if b.site.Root() || box.KindOf(err) != box.Unusable {
@@ -233,12 +262,14 @@ func (b *Box) Spawn(s host.Spawn) error {
 		link.Close()
 		return box.Errorf(box.Unusable, "create box", "%w", err).WithHint("run `sunaba doctor` to see which namespace this host refuses")
 	}
+	fault.Here("frame.spawned")
 	b.Conn = wire.NewConn(link)
 	if b.Group != nil {
 		if err := b.Group.Add(b.Child.Pid()); err != nil {
 			return err
 		}
 	}
+	fault.Here("frame.grouped")
 	if b.Spec.Lasting {
 		return b.rememberFirst()
 	}
@@ -252,6 +283,7 @@ func (b *Box) Setup(ctx context.Context, in, out any, passed ...*os.File) error 
 	if err := b.Conn.Call(ctx, "setup", in, out, passed...); err != nil {
 		return b.Explain("start sandbox", err)
 	}
+	fault.Here("frame.set-up")
 	return nil
 }
 

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
-	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
 // A box that lasts has a folder of its own, which is the front's: in it is the
@@ -43,11 +42,13 @@ func (b *Box) beginLasting() error {
 			return fmt.Errorf("cannot make folder of the box: %w", err)
 		}
 	}
+	fault.Here("frame.home-made")
 	uid, gid := b.site.HostUser(b.Spec.ID)
 	lock, err := makeRunDir(b.Dir, uid, gid)
 	if err == nil {
 		lock.Close()
 	}
+	fault.Here("frame.begun")
 	return err
 }
 
@@ -63,6 +64,7 @@ func (b *Box) linkPair() (*host.Link, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	fault.Here("frame.listening")
 	link, err := host.DialAt(b.home, linkName)
 	if err != nil {
 		theirs.Close()
@@ -89,6 +91,7 @@ func (b *Box) rememberFirst() (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot write down the box's first process: %w", err)
 	}
+	fault.Here("frame.remembered")
 	return nil
 }
 
@@ -176,99 +179,4 @@ func (b *Box) Keep(tier box.TierName, own any) error {
 		return fmt.Errorf("cannot encode the box's state: %w", err)
 	}
 	return nil
-}
-
-// Take takes up a box that lasts from what its State said, and fills in own. If
-// it cannot, nothing of the box is left, and the error is box.NotFound. So it is
-// with next, which is the tier's part.
-func (s *Site) Take(ctx context.Context, b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adapter, own any, next func(context.Context) error) error {
-	err := s.take(b, tier, id, raw, adapt, own)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		err = next(ctx)
-		cancel()
-	}
-	if err == nil {
-		return nil
-	}
-	if ctx.Err() != nil { // the caller gave up, which is no fault of the box's
-		b.Detach()
-		return box.Errorf(box.Unavailable, "recover box", "cannot recover box %s: %w", id, ctx.Err())
-	}
-	b.Detach()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
-	if id.Valid() {
-		err = errors.Join(err, s.drop(ctx, id))
-	}
-	return box.Errorf(box.NotFound, "recover box", "cannot recover box %s: %w", id, err)
-}
-
-func (s *Site) take(b *Box, tier box.TierName, id box.ID, raw []byte, adapt Adapter, own any) error {
-	var st state
-	if err := json.Unmarshal(raw, &st); err != nil {
-		return fmt.Errorf("cannot read its state: %w", err)
-	}
-	if st.Spec.ID != id || !id.Valid() || st.Tier != tier || !st.Spec.Lasting {
-		return fmt.Errorf("its state is of another box, %q of tier %q", st.Spec.ID, st.Tier)
-	}
-	if err := json.Unmarshal(st.Own, own); err != nil {
-		return fmt.Errorf("cannot read its state: %w", err)
-	}
-	b.Spec, b.site, b.adapt, b.home, b.state = st.Spec.spec(), s, adapt, s.homeOf(id), raw
-	b.Dir, b.Image, b.Weaker, b.created, b.first = filepath.Join(b.home, runName), st.Image, st.Weak, st.Created, st.First
-	uid, _ := s.HostUser(id)
-	var err error
-	if b.Child, err = host.Adopt(st.First, uid); err != nil {
-		return err
-	}
-	link, err := host.DialAt(b.home, linkName)
-	if err != nil {
-		return err
-	}
-	b.Conn = wire.NewConn(link)
-	b.Conn.OnLimit(b.noteLimit)
-	if s.Groups != nil {
-		b.Group, err = s.Groups.Open(string(id))
-		if err != nil && (s.Root() || box.KindOf(err) != box.NotFound) {
-			return err
-		}
-	}
-	return nil
-}
-
-// drop ends a box that lasts of which only the name is known, and removes what
-// is left of it.
-func (s *Site) drop(ctx context.Context, id box.ID) error {
-	home := s.homeOf(id)
-	var errs []error
-	var first host.Identity
-	raw, err := os.ReadFile(filepath.Join(home, firstName))
-	if err == nil && json.Unmarshal(raw, &first) == nil {
-		uid, _ := s.HostUser(id)
-		if c, err := host.Adopt(first, uid); err == nil {
-			errs = append(errs, endFirst(ctx, id, c, s.groupOf(id)))
-			c.Release()
-		}
-	}
-	if g := s.groupOf(id); g != nil {
-		s.Groups.Tidy()
-		errs = append(errs, g.Kill(ctx), g.Remove(ctx))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err // the folder stays, and with it the name
-	}
-	return removeDir(ctx, home)
-}
-
-// groupOf opens a box's control group; nil if there is none.
-func (s *Site) groupOf(id box.ID) *cgroup.Group {
-	if s.Groups == nil {
-		return nil
-	}
-	g, err := s.Groups.Open(string(id))
-	if err != nil {
-		return nil
-	}
-	return g
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/image"
@@ -63,6 +64,7 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		if b.Store, err = host.OpenUnlinked(t.StoreDir()); err != nil {
 			return err
 		}
+		fault.Here("gvisor.store-made")
 		if err = t.canMap(b.Store); err != nil {
 			return err
 		}

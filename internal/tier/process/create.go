@@ -13,6 +13,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/cell"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
@@ -270,6 +271,7 @@ func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, s *cell.Setup, ui
 		root.Close()
 		return binds, err
 	}
+	fault.Here("process.store-made")
 	b.Weaker = append(b.Weaker, weak...)
 	store, err := host.Dup(b.fs)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
 // Bounds of a pause: of writing out, which goes on by itself after that, and of
@@ -77,12 +78,17 @@ func (b lastingBox) Resume(ctx context.Context) error {
 
 // awake is for a box that runs again. One that this front took up as it stood
 // still is asked now what its cell could not say then; if it does not answer as it
-// should, it is ended, since nobody watches it.
+// should, it is ended, since nobody watches it; if it does not answer in time, it
+// is held again.
 func (b lastingBox) awake(ctx context.Context) error {
 	if b.asleep != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awakeTime)
 		defer cancel()
-		if err := b.takeUp(ctx, *b.asleep); err != nil {
+		err := b.takeUp(ctx, *b.asleep)
+		if err != nil && frame.Passes(err) { // it is as it was
+			return box.Errorf(box.Unavailable, "resume box", "cannot resume box %s: %w", b.Spec.ID, errors.Join(err, b.Freeze(context.WithoutCancel(ctx))))
+		}
+		if err != nil {
 			b.Child.Kill()
 			return box.Errorf(box.NotFound, "resume box", "cannot resume box %s: %w", b.Spec.ID, err)
 		}
