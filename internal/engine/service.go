@@ -69,6 +69,7 @@ type Service struct {
 	absent map[box.ID]*absent
 
 	copies chan struct{} // held by who copies a box
+	forks  chan struct{} // and by who makes boxes of a copy
 }
 
 // Times of the service's own.
@@ -82,7 +83,7 @@ const (
 // taken up, and whatever of the host's belongs to no row. Close gives them up
 // again.
 func Start(ctx context.Context, cfg Config) (*Service, error) {
-	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, copies: make(chan struct{}, copiesAtOnce)}
+	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce)}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	err := s.sweepSnapshots(ctx)
 	if err == nil {

@@ -11,6 +11,7 @@ import (
 const (
 	maxFork      = 100
 	forksStarted = 4 // copies of one fork being made at once
+	forksAtOnce  = 4 // forks under way, of all tenants: each holds a whole copy
 )
 
 // Fork implements box.SnapshotService. The copy that all are made from has no name
@@ -40,6 +41,12 @@ func (s *Service) Fork(ctx context.Context, c box.Caller, id box.ID, req box.For
 	}
 	if _, err := s.wish(c, each); err != nil {
 		return nil, err
+	}
+	select {
+	case s.forks <- struct{}{}:
+		defer func() { <-s.forks }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	d := kept.Pass(s.cfg.MaxSnapshot)
 	defer d.Drop()
