@@ -93,6 +93,11 @@ func newStore(dir string, bytes, inodes int64, uid, gid int) (mnt, dev *os.File,
 	if err := f.Truncate(size); err != nil {
 		return nil, nil, box.Errorf(box.Fault, op, "cannot make store: %w", err)
 	}
+	return mountStore(f)
+}
+
+// mountStore mounts the file system in a file, and also returns the loop device.
+func mountStore(f *os.File) (mnt, dev *os.File, err error) {
 	// Where the file system cannot do direct I/O the kernel goes without.
 	dev, err = attach(f, unix.LO_FLAGS_DIRECT_IO)
 	if err != nil {

@@ -74,6 +74,12 @@ func Write(w io.WriterAt, o Options) (size int64, err error) {
 	return l.blocks * BlockSize, nil
 }
 
+// Size is the length of the file system that Write makes.
+func Size(o Options) (int64, error) {
+	l, err := plan(o)
+	return l.blocks * BlockSize, err
+}
+
 const (
 	inodeSize      = 256
 	inodesPerBlock = BlockSize / inodeSize
