@@ -48,6 +48,7 @@ type Setup struct {
 	Dir        string
 	Hostname   string
 	HasStore   bool
+	Kept       bool // the store holds the writable places as they are to be
 	StoreBytes int64
 	StoreFiles int64
 	ShmBytes   int64

@@ -23,7 +23,7 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	}
 	conf := jail.Config{
 		Dir: c.set.Dir, StoreBytes: c.set.StoreBytes, StoreFiles: c.set.StoreFiles,
-		Writable: c.set.Writable, ShmBytes: c.set.ShmBytes, Hostname: c.set.Hostname,
+		Kept: c.set.Kept, Writable: c.set.Writable, ShmBytes: c.set.ShmBytes, Hostname: c.set.Hostname,
 	}
 	seeds, program, err := c.takeFiles(files, &conf)
 	if err != nil {

@@ -32,6 +32,7 @@ type Config struct {
 	Store      *os.File
 	StoreBytes int64
 	StoreFiles int64
+	Kept       bool     // the store has been a box's: the writable places are in it, and stay as they are
 	Devices    *os.File // of Devices; nil for the host's own
 	Writable   []Writable
 	Binds      []Bind
@@ -154,6 +155,12 @@ func (b *builder) mountStore() error {
 	}
 	for i, w := range b.c.Writable {
 		part := filepath.Join(b.store, fmt.Sprint(i))
+		if b.c.Kept {
+			if err := b.bind(part, w.Path, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := os.Mkdir(part, 0o700); err != nil && !os.IsExist(err) {
 			return err
 		}

@@ -101,3 +101,28 @@ func fieldsOf(s box.Spec) (fields map[string]json.RawMessage, err error) {
 	}
 	return fields, nil
 }
+
+// Made is what a box was made by, for a copy of it: without whose it was, and what
+// Differences leaves out.
+func Made(s box.Spec) (json.RawMessage, error) {
+	s.ID, s.Tenant, s.Principal, s.Limits.MilliCPU = "", "", "", 0
+	raw, err := json.Marshal(wishOf(s))
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode what box %s was made by: %w", s.ID, err)
+	}
+	return raw, nil
+}
+
+// AsMade refuses a spec by which a box is to be made from a copy whose box was made
+// by another.
+func AsMade(made json.RawMessage, wanted box.Spec) error {
+	var w wish
+	if err := json.Unmarshal(made, &w); err != nil {
+		return fmt.Errorf("cannot read what the copy's box was made by: %w", err)
+	}
+	differ, err := Differences(w.spec(), wanted)
+	if err == nil && len(differ) > 0 {
+		return box.Errorf(box.Conflict, "restore box", "cannot make a box from this copy: that was of one made with another %s", strings.Join(differ, ", "))
+	}
+	return err
+}

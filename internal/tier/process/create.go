@@ -62,6 +62,9 @@ const (
 type pbox struct {
 	frame.Box
 	path string   // the image's PATH
+	from *copied  // what the store is made of; nil for an empty one
+	disk uint32   // who owns the box's files on the store
+	dev  uint64   // that the store is, of a box that lasts; 0 if it is the box's own tmpfs
 	tree *os.File // extracted image, held while the box lives; nil if it is mounted
 	fs   *os.File // store, detached; nil if it is a tmpfs of the box's own
 	cell cell.Ready
@@ -78,8 +81,12 @@ type pbox struct {
 }
 
 // Create implements box.Tier.
-func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error) {
-	b := &pbox{}
+func (t *Tier) Create(ctx context.Context, spec box.Spec) (box.Box, error) {
+	return t.create(ctx, spec, nil)
+}
+
+func (t *Tier) create(ctx context.Context, spec box.Spec, from *copied) (_ box.Box, err error) {
+	b := &pbox{from: from}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
@@ -100,6 +107,9 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		}
 		defer img.Close()
 		b.Image, b.path = name, img.Path
+		if err := from.fits(name); err != nil {
+			return err
+		}
 		<-bounded
 		set, passed, err = t.setupOf(ctx, spec, img, b)
 		return err
@@ -134,6 +144,10 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	}
 	b.Weaker = append(b.Weaker, ready.Applied.Weak...)
 	b.cell = ready
+	if from != nil {
+		b.cell.Fresh = from.own.Fresh
+		b.from = nil // its files are the caller's
+	}
 	if err := b.allow(0); err != nil {
 		return nil, err
 	}
@@ -197,7 +211,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 	uid, gid := t.HostUser(spec.ID)
 	s := cell.Setup{
 		Dir: b.Dir, Hostname: spec.Hostname, StoreBytes: l.Disk, StoreFiles: l.Files, ShmBytes: min(l.Memory/4, 64<<20),
-		Writable: writable(spec.Workdir), HasStore: t.Root(), HasSeeds: len(spec.Seeds) > 0,
+		Writable: writable(spec.Workdir), HasStore: t.Root(), Kept: b.from != nil, HasSeeds: len(spec.Seeds) > 0,
 		Domain:     confine.Domain{ReadOnly: []string{"/"}, Devices: []string{"/dev"}},
 		CellLimits: map[int]uint64{syscall.RLIMIT_NOFILE: uint64(l.OpenFiles), syscall.RLIMIT_CORE: 0, rlimitSigpending: signals},
 	}
@@ -266,13 +280,11 @@ func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, s *cell.Setup, ui
 	if err != nil {
 		return binds, err
 	}
-	var weak []string
-	if b.fs, weak, err = blockfs.NewStore(t.StoreDir(), l.Disk, l.Files, uid, gid); err != nil {
+	if err := t.makeStore(l, b, uid, gid); err != nil {
 		root.Close()
 		return binds, err
 	}
 	fault.Here("process.store-made")
-	b.Weaker = append(b.Weaker, weak...)
 	store, err := host.Dup(b.fs)
 	if err != nil {
 		root.Close()

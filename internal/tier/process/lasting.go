@@ -32,6 +32,7 @@ type kept struct {
 	Path string // the image's PATH
 	Cell cell.Ready
 	Dev  uint64 // of the store; 0 if it is the box's own tmpfs
+	Disk uint32 // who owns the box's files on the store
 }
 
 // agentOf adds the agent to a cell's setup, and returns the files that go with
@@ -63,12 +64,13 @@ func (t *Tier) agentOf(s *cell.Setup, b *pbox) ([]*os.File, error) {
 
 // keep makes a lasting one of a box.
 func (t *Tier) keep(b *pbox) (box.Box, error) {
-	k := kept{Path: b.path, Cell: b.cell}
+	k := kept{Path: b.path, Cell: b.cell, Disk: b.disk}
 	if b.fs != nil {
 		var err error
 		if k.Dev, err = device(b.fs); err != nil {
 			return nil, err
 		}
+		b.dev = k.Dev
 	}
 	if err := b.Keep(t.Name(), k); err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func (t *Tier) Recover(ctx context.Context, id box.ID, state []byte) (box.Box, e
 	b := &pbox{}
 	var k kept
 	err := t.Take(ctx, &b.Box, t.Name(), id, state, adapter{b}, &k, func(ctx context.Context) error {
-		b.path, b.cell = k.Path, k.Cell
+		b.path, b.cell, b.disk, b.dev = k.Path, k.Cell, k.Disk, k.Dev
 		if b.Frozen() { // its cell says nothing until it is resumed
 			b.asleep = &k
 			b.held.Store(true)

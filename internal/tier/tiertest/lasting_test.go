@@ -47,6 +47,9 @@ func frontMain(args []string) int {
 		if err != nil {
 			return err
 		}
+		if len(args) > 2 {
+			untilCopied(b)
+		}
 		return json.NewEncoder(os.Stdout).Encode(told{b.ID(), b.State(), p.PID})
 	}()
 	if err != nil {
@@ -56,15 +59,16 @@ func frontMain(args []string) int {
 	select {}
 }
 
-// killedFront makes a box by a process that is then killed.
-func (p *place) killedFront(t *testing.T) told {
+// killedFront makes a box by a process that is then killed, with more in the midst
+// of a snapshot of it.
+func (p *place) killedFront(t *testing.T, more ...string) told {
 	t.Helper()
 	dir, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{argvFront, string(p.Name()), p.state}
+	cmd.Args = append([]string{argvFront, string(p.Name()), p.state}, more...)
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", []string{programsEnv + "=" + dir, "PATH=/usr/bin:/bin"}, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
