@@ -52,13 +52,8 @@ func (r *runner) agent() (any, error) {
 	if r.c == nil || r.set.Lasting == nil {
 		return nil, fmt.Errorf("cannot reach the agent: this box has none")
 	}
-	ours, theirs, err := host.StreamPair()
+	ours, err := r.connect()
 	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
-	if err := r.connect(theirs); err != nil {
-		ours.Close()
 		return nil, err
 	}
 	return wire.WithFiles{Body: struct{}{}, Files: []*os.File{ours}}, nil
@@ -67,22 +62,33 @@ func (r *runner) agent() (any, error) {
 // connectTries is how often the agent is looked for, which may not listen yet.
 const connectTries = 20
 
-// connect has the agent serve one more stream. The connector may start in a box
-// that is full of tasks.
-func (r *runner) connect(stream *os.File) error {
+// connect has the agent serve one more stream, and returns the front's end of it.
+// The connector may start in a box that is full of tasks.
+func (r *runner) connect() (*os.File, error) {
 	caps, err := guestCaps(connectCaps[:])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("cannot reach the agent: %w", err)
+		return nil, fmt.Errorf("cannot reach the agent: %w", err)
 	}
 	defer null.Close()
 	for try := 1; ; try++ {
-		err := r.connectOnce(caps, null, stream)
-		if err == nil || try == connectTries {
-			return err
+		// A stream of its own for each: when a connector that found nobody ends, the
+		// guest's kernel shuts down what it had.
+		ours, theirs, err := host.StreamPair()
+		if err != nil {
+			return nil, err
+		}
+		err = r.connectOnce(caps, null, theirs)
+		theirs.Close()
+		if err == nil {
+			return ours, nil
+		}
+		ours.Close()
+		if try == connectTries {
+			return nil, err
 		}
 		<-time.After(10 * time.Millisecond)
 	}
