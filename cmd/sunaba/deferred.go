@@ -77,3 +77,16 @@ func (d *deferred) SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]
 	}
 	return nil, nil
 }
+
+// Restore implements box.Restorer.
+func (d *deferred) Restore(ctx context.Context, spec box.Spec, s *box.Snapshot) (box.Box, error) {
+	t, err := d.tier()
+	if err != nil {
+		return nil, err
+	}
+	r, ok := t.(box.Restorer)
+	if !ok {
+		return nil, box.Errorf(box.Unsupported, "create box", "cannot make a box from a snapshot: tier %s cannot", d.name)
+	}
+	return r.Restore(ctx, spec, s)
+}

@@ -54,7 +54,7 @@ func Dump(store *os.File, w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	err = extents(store, func(off, length int64) error {
+	err = extents(store, size, func(off, length int64) error {
 		if off < 0 || length < 0 || off > size-length || (off|length)%blockSize != 0 {
 			return fmt.Errorf("cannot read the store: a range of %d bytes at %d of %d", length, off, size)
 		}

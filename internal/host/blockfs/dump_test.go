@@ -3,6 +3,7 @@ package blockfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -210,5 +211,34 @@ func TestACopyIsAsLongAsWhatIsInTheStore(t *testing.T) {
 	}
 	if d := dump(t, mnt); len(d) > 1<<20 {
 		t.Errorf("it has %d bytes", len(d))
+	}
+}
+
+// Folders at the end of one group of blocks and files at the beginning of the next:
+// the kernel's list of what is in use leaves the folders out.
+func TestACopyHoldsWhatTheKernelDoesNotList(t *testing.T) {
+	needRoot(t)
+	const bytes, files = 128 << 20, 100_000
+	was, _, err := NewStore(t.TempDir(), bytes, files, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer was.Close()
+	for i := range 5 {
+		dir := at(was, fmt.Sprint("d", i))
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(dir+"/f", []byte(dir), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := dump(t, was)
+	again, _, err := RestoreStore(t.TempDir(), strings.NewReader(string(d)), bytes, files, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for i := range 5 {
+		if got, err := os.ReadFile(at(again, fmt.Sprint("d", i, "/f"))); err != nil || string(got) != at(was, fmt.Sprint("d", i)) {
+			t.Errorf("%q, %v", got, err)
+		}
 	}
 }
