@@ -53,7 +53,7 @@ print(s.recv(100).decode())`
 // What lives in a box survives pauses one after the other, by whichever daemon,
 // and files of an early one are there in a later one.
 func TestAProgramSurvivesFivePauses(t *testing.T) {
-	eachTier(t, func(c *client) {
+	inTurn(t, func(c *client) {
 		b := c.make(map[string]any{"sandbox": map[string]any{
 			"runtime": c.tier, "trust": "trusted", "resource_limits": map[string]any{"memory": "512m", "disk": "128m", "max_processes": 64},
 		}})
