@@ -23,14 +23,16 @@ import (
 //	keep NAME                    the last standard output becomes the variable NAME
 //	json PATH=VALUE ...          as report, of a document that is none
 //
-// and `sunaba box create` makes boxes of the tier under test.
+// and `sunaba box create` makes boxes of the tier under test, if not from a
+// snapshot. The condition [copies] is whether boxes here can be copied, [forks]
+// whether with what runs in them.
 func TestLastingScripts(t *testing.T) {
 	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		d := harness.StartServer(t, u)
 		bin := wrappers(t, u)
 		line := fmt.Sprintf(`[ "$1" != run ] || { shift; set -- run %[1]s "$@"; }
-[ "$1 $2" != "box create" ] || { shift 2; set -- box create %[1]s "$@"; }
+case "$*" in *--snapshot*) ;; "box create"*) shift 2; set -- box create %[1]s "$@";; esac
 exec %[2]s/as %[3]s "$@"`, strings.Join(u.Flags(), " "), bin, harness.Binary(t))
 		if err := os.WriteFile(filepath.Join(bin, "sunaba"), []byte("#!/bin/sh\n"+line+"\n"), 0o755); err != nil {
 			t.Fatal(err)
@@ -54,6 +56,15 @@ exec %[2]s/as %[3]s "$@"`, strings.Join(u.Flags(), " "), bin, harness.Binary(t))
 		t.Run("scripts", func(t *testing.T) {
 			testscript.Run(t, testscript.Params{
 				Dir: "testdata/lasting", WorkdirRoot: root, RequireUniqueNames: true, Cmds: cmds,
+				Condition: func(cond string) (bool, error) {
+					switch cond {
+					case "copies": // an ordinary user's files of tier process are in memory
+						return u.IsTrusting() && u.Trusting() == harness.Root.Trusting(), nil
+					case "forks":
+						return false, nil
+					}
+					return false, fmt.Errorf("there is no condition %q", cond)
+				},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("PATH", bin+":/usr/local/bin:/usr/bin:/bin")
 					env.Setenv("SUNABA_SERVER", d.URL)
