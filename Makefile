@@ -98,6 +98,10 @@ bench-neighbours: agent ## a neighbour's p99 without and with four nuisances bes
 load: agent ## 200 clients on one daemon for five minutes: wrong answers, p50, p99, leaks (root)
 	go test -count=1 -timeout 30m -v -tags load ./test/load
 
+.PHONY: crash
+crash: agent ## kill the daemon at each named moment three times and 100 times at random; 20 minutes
+	go test -count=1 -timeout 60m -v -tags crash ./test/crash
+
 .PHONY: hostile
 hostile: agent ## all attacks on the walls, those that CI has no time for included
 	go test -count=1 -timeout 30m -v -tags hostile ./test/hostile

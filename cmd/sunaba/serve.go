@@ -17,6 +17,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/server"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
@@ -152,6 +153,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	fault.Watch(state)
 	log := newLog(os.Stderr, f.logFormat)
 	s, err := newService(ctx, serviceOptions{
 		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, mountRoots: f.mounts, snapshots: f.snapshots, log: log,

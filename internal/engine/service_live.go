@@ -27,9 +27,13 @@ type kept struct {
 	Policy  box.Policy
 	// Sandbox is what was asked for, as JSON, for boxes that are made from this one;
 	// nil if an earlier version made it, which did not keep it.
-	Sandbox     json.RawMessage `json:",omitempty"`
-	Start       box.StartKind   `json:",omitempty"`
-	StartReason string          `json:",omitempty"`
+	Sandbox json.RawMessage `json:",omitempty"`
+	// Ending is why the box is being destroyed, from before anything of it goes: a
+	// later daemon finishes that, and tells the same reason.
+	Ending       box.Reason    `json:",omitempty"`
+	EndingDetail string        `json:",omitempty"`
+	Start        box.StartKind `json:",omitempty"`
+	StartReason  string        `json:",omitempty"`
 }
 
 // live is a box that runs.
@@ -162,8 +166,10 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	}
 	if l.reason == "" {
 		l.reason, l.detail = reason, detail
+		fault.Here("engine.destroy-begun")
+		s.intend(ctx, l)
 	}
-	fault.Here("engine.destroy-begun")
+	fault.Here("engine.destroy-intended")
 	if err := s.clear(ctx, l); err != nil {
 		return err // it stays known, and the reaper tries again
 	}

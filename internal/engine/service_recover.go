@@ -36,6 +36,10 @@ func (s *Service) recover(ctx context.Context) error {
 	}
 	for i, r := range rows {
 		switch err := errs[i]; {
+		case errors.Is(err, errEnding):
+			if err := s.finish(ctx, r); err != nil {
+				return err
+			}
 		case err == nil:
 			s.admit(found[i])
 		case box.KindOf(err) == box.Unavailable:
@@ -83,6 +87,39 @@ func (s *Service) lose(ctx context.Context, r box.Record, why error) error {
 	return s.bury(ctx, r.ID, k, reason, detail, nil)
 }
 
+// errEnding is for a box whose destruction had begun: the sweep finishes it.
+var errEnding = errors.New("it was being destroyed")
+
+// intend writes down that a box is about to be destroyed, and why. On a full disk
+// it is destroyed all the same, which makes room; should the daemon be killed
+// then, too, it is told as lost.
+func (s *Service) intend(ctx context.Context, l *live) {
+	_, err := s.cfg.Store.Change(ctx, l.id, func(r *box.Record) error {
+		var k kept
+		err := json.Unmarshal(r.Spec, &k)
+		if err == nil {
+			k.Ending, k.EndingDetail = l.reason, l.detail
+			r.Spec, err = json.Marshal(k)
+		}
+		return err
+	})
+	if err != nil && box.KindOf(err) != box.NotFound {
+		s.cfg.Log.WarnContext(ctx, "cannot write down that a box is being destroyed", "box", l.id, "error", err)
+	}
+}
+
+// finish writes down the end of a box whose destruction had begun.
+func (s *Service) finish(ctx context.Context, r box.Record) error {
+	var k kept
+	if err := json.Unmarshal(r.Spec, &k); err != nil {
+		return fmt.Errorf("cannot read row of box %s: %w", r.ID, err)
+	}
+	s.cfg.Log.InfoContext(ctx, "box destroyed, as was begun", "box", r.ID, "tenant", r.Tenant, "reason", k.Ending)
+	reason, detail := k.Ending, k.EndingDetail
+	k.Ending, k.EndingDetail = "", ""
+	return s.bury(ctx, r.ID, k, reason, detail, nil)
+}
+
 // bury writes the row of a box of which nothing is left on the host. One that was
 // forgotten meanwhile is no error.
 func (s *Service) bury(ctx context.Context, id box.ID, k kept, reason box.Reason, detail string, account []byte) error {
@@ -126,6 +163,9 @@ func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {
 	var k kept
 	if err := json.Unmarshal(r.Spec, &k); err != nil {
 		return nil, fmt.Errorf("cannot read its row: %w", err)
+	}
+	if k.Ending != "" {
+		return nil, errEnding
 	}
 	for _, t := range s.cfg.Engine.Tiers {
 		if t.Name() != r.Tier {

@@ -31,7 +31,7 @@ func Points() []string {
 		// A box is made: its key, its row, the box, its row again.
 		"engine.create-claimed", "engine.create-added", "engine.create-built", "engine.create-running",
 		// It is destroyed: the host first, then its row.
-		"engine.destroy-begun", "engine.destroy-cleared", "engine.destroy-told",
+		"engine.destroy-begun", "engine.destroy-intended", "engine.destroy-cleared", "engine.destroy-told",
 		// It is paused and goes on: the row first.
 		"engine.pause-written", "engine.pause-done", "engine.resume-written", "engine.resume-done",
 		// A start takes up what there was.

@@ -78,8 +78,11 @@ var build = sync.OnceValues(func() (string, error) {
 			}
 		}
 	}
-	return out, goBuild(root, out, "./cmd/sunaba")
+	return out, goBuild(root, out, "./cmd/sunaba", tags...)
 })
+
+// tags are those that the binary is built with; see MainWith.
+var tags []string
 
 // older reports whether a file was made before any of the Go sources below some
 // folders was changed, or is not there.
@@ -124,8 +127,8 @@ func replace(from, to string) error {
 	return os.Rename(tmp.Name(), to)
 }
 
-func goBuild(dir, out, pkg string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+func goBuild(dir, out, pkg string, tags ...string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-ldflags", "-s -w", "-o", out, pkg)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
@@ -149,7 +152,11 @@ func Binary(t testing.TB) string {
 // Tests that were started by nohup(1), or in the background of a script, ignore
 // SIGHUP or SIGINT, and so would all that they start (execve(2)). A handler,
 // here one that does nothing, is not passed on.
-func Main(m *testing.M) int {
+func Main(m *testing.M) int { return MainWith(m) }
+
+// MainWith is Main with a binary that is built with tags.
+func MainWith(m *testing.M, with ...string) int {
+	tags = with
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)

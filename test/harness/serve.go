@@ -55,9 +55,16 @@ var serving = regexp.MustCompile(`msg=serving address=(\S+)`)
 // Start starts it again, after Kill or Stop, on another port.
 func (d *Server) Start() {
 	d.t.Helper()
-	args := append([]string{"serve", "--listen", "127.0.0.1:0"}, d.args...)
-	d.cmd = Command(context.Background(), d.t, d.User, args...)
-	d.cmd.Env = append(d.cmd.Env, "SUNABA_API_KEY="+d.Key)
+	if !d.TryStart() {
+		d.t.Fatalf("the daemon ended: %v\n%s", d.cmd.Wait(), d.log)
+	}
+}
+
+// TryStart is Start for a daemon that may end before it can be reached: then it
+// returns false, and Kill follows.
+func (d *Server) TryStart() bool {
+	d.t.Helper()
+	d.cmd = d.command()
 	r, w, err := os.Pipe()
 	if err != nil {
 		d.t.Fatal(err)
@@ -80,14 +87,22 @@ func (d *Server) Start() {
 	}()
 	select {
 	case url, ok := <-up:
-		if !ok {
-			d.t.Fatalf("the daemon ended: %v\n%s", d.cmd.Wait(), d.log)
-		}
 		d.URL = url
+		return ok
 	case <-time.After(2 * time.Minute):
 		d.t.Fatalf("the daemon does not come up\n%s", d.log)
 	}
+	return false
 }
+
+func (d *Server) command() *exec.Cmd {
+	cmd := Command(context.Background(), d.t, d.User, append([]string{"serve", "--listen", "127.0.0.1:0"}, d.args...)...)
+	cmd.Env = append(cmd.Env, "SUNABA_API_KEY="+d.Key)
+	return cmd
+}
+
+// Log is the last of what the daemon said.
+func (d *Server) Log() string { return d.log.String() }
 
 // Kill ends it as a crash would. Its boxes live on.
 func (d *Server) Kill() {
@@ -202,4 +217,15 @@ func (l *tail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(bytes.Join(l.lines, []byte("\n")))
+}
+
+// TryStartFor starts it and does not wait longer than that until it can be
+// reached; Kill follows.
+func (d *Server) TryStartFor(wait time.Duration) {
+	d.t.Helper()
+	d.cmd = d.command()
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	time.Sleep(wait)
 }

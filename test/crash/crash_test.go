@@ -1,0 +1,195 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/fault"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+func seed(t *testing.T) uint64 {
+	n := uint64(time.Now().UnixNano())
+	if s := os.Getenv("SUNABA_CRASH_SEED"); s != "" {
+		var err error
+		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("SUNABA_CRASH_SEED=%d", n)
+	return n
+}
+
+// round does what passes every moment of a daemon's, as long as it lives.
+func (w *world) round(tier string, r *rand.Rand) error {
+	k, err := w.create(tier)
+	if err != nil {
+		return err
+	}
+	for _, do := range w.steps() {
+		if err := do(k, r); err != nil {
+			return err
+		}
+	}
+	return w.destroy(k)
+}
+
+// tierOf is the tier in which a moment is passed.
+func tierOf(point string, n int) string {
+	for _, tier := range []string{"process", "gvisor"} {
+		if strings.HasPrefix(point, tier+".") {
+			return tier
+		}
+	}
+	return []string{"gvisor", "process"}[n%2]
+}
+
+func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
+	u := harness.Users()[0]
+	w := newWorld(t, u)
+	r := rand.New(rand.NewPCG(seed(t), 0))
+	for _, tier := range []string{"gvisor", "process"} { // those that stay
+		if _, err := w.create(tier); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.d.Kill()
+	for n := 1; n <= eachPoint; n++ {
+		for i, point := range fault.Points() {
+			if u != harness.Root && (point == "frame.limited" || point == "process.store-made") {
+				continue // an ordinary user has neither here
+			}
+			tier := tierOf(point, i+n)
+			if strings.HasPrefix(point, "frame.drop") || point == "engine.recover-lost" {
+				w.kill(t, "frame.remembered", 1, tier, r) // leaves half a box
+			}
+			w.kill(t, point, n, tier, r)
+			w.disarm()
+			w.d.Start()
+			w.check()
+			if t.Failed() {
+				t.Fatalf("after %s, passage %d, of tier %s\n%s", point, n, tier, w.d.Log())
+			}
+			for _, k := range w.boxes { // something goes on while it is dead
+				if err := errors.Join(w.background(k, r), w.typeIn(k, r)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for len(w.boxes) > 2 {
+				if err := w.destroy(w.boxes[2]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.d.Kill()
+		}
+	}
+	w.d.Start()
+	w.check()
+	t.Logf("%d moments, killed at each %d times", len(fault.Points()), eachPoint)
+}
+
+// kill starts a daemon that dies at the n-th passage of a moment.
+func (w *world) kill(t *testing.T, point string, n int, tier string, r *rand.Rand) {
+	t.Helper()
+	w.arm(point, n)
+	for up := w.d.TryStart(); up && w.passed(point) < n; {
+		if err := w.round(tier, r); err != nil && w.passed(point) < n {
+			t.Fatalf("%s: before passage %d: %v\n%s", point, n, err, w.d.Log())
+		}
+	}
+	if got := w.passed(point); got != n {
+		t.Fatalf("%s was passed %d times, not %d\n%s", point, got, n, w.d.Log())
+	}
+	w.d.Kill()
+}
+
+func TestTheDaemonIsKilledAtAnyMoment(t *testing.T) {
+	users := harness.Users()
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		w := newWorld(t, u)
+		s := seed(t)
+		r := rand.New(rand.NewPCG(s, 1))
+		for n := range randomKills / len(users) {
+			w.pending = append(w.pending, w.busy(time.Duration(r.IntN(1200))*time.Millisecond, s+uint64(n))...)
+			if n%4 == 3 { // twice in a row, the second while it starts
+				w.d.TryStartFor(time.Duration(r.IntN(300)) * time.Millisecond)
+				w.d.Kill()
+			}
+			w.d.Start()
+			w.check()
+			if t.Failed() {
+				t.Fatalf("after kill %d\n%s", n, w.d.Log())
+			}
+			for len(w.boxes) > 4 {
+				if err := w.destroy(w.boxes[r.IntN(len(w.boxes))]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		t.Logf("%d kills", randomKills/len(users))
+	})
+}
+
+// busy has callers work for a while, and kills the daemon among it.
+func (w *world) busy(d time.Duration, s uint64) []*wanted {
+	var callers sync.WaitGroup
+	for n := range 3 {
+		callers.Go(func() {
+			r := rand.New(rand.NewPCG(s, uint64(n)))
+			for w.work(r) == nil {
+			}
+		})
+	}
+	time.Sleep(d)
+	w.d.Kill()
+	callers.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pending
+	w.pending = nil
+	return p
+}
+
+var errDead = errors.New("no answer") // the caller stops
+
+// work does one thing with some box that nobody else has.
+func (w *world) work(r *rand.Rand) error {
+	w.mu.Lock()
+	var k *known
+	if len(w.boxes) > 0 {
+		k = w.boxes[r.IntN(len(w.boxes))]
+	}
+	w.mu.Unlock()
+	if k == nil || r.IntN(4) == 0 {
+		_, err := w.create([]string{"gvisor", "process"}[r.IntN(2)])
+		return err
+	}
+	if !k.busy.TryLock() {
+		return nil
+	}
+	defer k.busy.Unlock()
+	if w.isGone(k) {
+		return nil
+	}
+	if r.IntN(8) == 0 {
+		return w.destroy(k)
+	}
+	steps := w.steps()
+	if err := steps[r.IntN(len(steps))](k, r); err != nil {
+		return fmt.Errorf("%w: %w", errDead, err)
+	}
+	return nil
+}
+
+func (w *world) isGone(k *known) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone[k.id]
+}

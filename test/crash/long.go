@@ -1,0 +1,8 @@
+//go:build crash
+
+package crash
+
+const (
+	eachPoint   = 3
+	randomKills = 100
+)

@@ -1,0 +1,357 @@
+package crash
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/fault"
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// world is a daemon and what its callers know.
+type world struct {
+	t   *testing.T
+	d   *harness.Server
+	dir string // of faults
+
+	mu      sync.Mutex
+	boxes   []*known
+	pending []*wanted // asked for, and no answer came
+	gone    map[string]bool
+	serial  int
+}
+
+// wanted is a request for a box.
+type wanted struct {
+	key  string
+	tier string
+}
+
+// known is a box of which a caller was told.
+type known struct {
+	id, tier string
+	busy     sync.Mutex
+	doubt    bool   // it was to be destroyed, and no answer came
+	phase    string // as told last; empty if no answer came
+	lines    int    // of its log, at least
+	maybe    int    // and at most so many more
+	programs map[int]program
+	screen   int    // pid of a program in a terminal
+	typed    int    // lines
+	at       int    // bytes that it took
+	line     string // on the way
+}
+
+// program is one in the background, and what it must come to.
+type program struct {
+	out  string
+	code int
+}
+
+func newWorld(t *testing.T, u harness.User) *world {
+	t.Helper()
+	harness.NothingLeft(t)
+	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}}
+	if err := os.Mkdir(w.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	harness.Give(t, u, w.dir)
+	t.Cleanup(func() { os.RemoveAll(w.dir) })
+	w.d = harness.StartServer(t, u)
+	return w
+}
+
+// arm has the next daemon killed at its n-th passage of a moment.
+func (w *world) arm(point string, n int) {
+	w.t.Helper()
+	w.disarm()
+	if err := os.WriteFile(filepath.Join(w.dir, fault.Kill), fmt.Appendln(nil, point, n), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) disarm() {
+	for _, f := range []string{fault.Kill, fault.Passed} {
+		os.Remove(filepath.Join(w.dir, f))
+	}
+}
+
+// passed is how often a moment was passed since the last change of plan.
+func (w *world) passed(point string) int {
+	b, _ := os.ReadFile(filepath.Join(w.dir, fault.Passed))
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		if strings.TrimSpace(line) == point {
+			n++
+		}
+	}
+	return n
+}
+
+// call is a request whose answer may not come.
+func (w *world) call(method, path string, in, out any) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return w.d.Call(ctx, method, path, in, out)
+}
+
+func sandbox(tier string) map[string]any {
+	return map[string]any{"runtime": tier, "trust": "trusted", "resource_limits": map[string]any{"memory": "128m", "disk": "64m", "max_processes": 64}}
+}
+
+// ask makes the request for a box, which may be made again.
+func (w *world) ask(r *wanted) (id string, err error) {
+	body, err := json.Marshal(map[string]any{"sandbox": sandbox(r.tier), "ttl_sec": 3600})
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "POST", w.d.URL+"/v1/boxes", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("X-API-Key", w.d.Key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", r.key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	var made struct {
+		ID    string `json:"id"`
+		Phase string `json:"phase"`
+	}
+	if err := json.Unmarshal(b, &made); err != nil || resp.StatusCode != http.StatusCreated || made.Phase != "running" {
+		return "", fmt.Errorf("create: %d %s", resp.StatusCode, b)
+	}
+	return made.ID, nil
+}
+
+// create makes a box, or notes that nobody knows whether there is one.
+func (w *world) create(tier string) (*known, error) {
+	w.mu.Lock()
+	w.serial++
+	r := &wanted{key: fmt.Sprint("k", w.serial), tier: tier}
+	w.mu.Unlock()
+	id, err := w.ask(r)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pending = append(w.pending, r)
+		return nil, err
+	}
+	return w.welcome(id, tier), nil
+}
+
+func (w *world) welcome(id, tier string) *known {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.boxes {
+		if k.id == id {
+			w.t.Errorf("box %s was made twice", id)
+		}
+	}
+	if w.gone[id] {
+		w.t.Errorf("the name of box %s was given again", id)
+	}
+	k := &known{id: id, tier: tier, phase: "running", programs: map[int]program{}}
+	w.boxes = append(w.boxes, k)
+	return k
+}
+
+// steps are what is done with a box. Each notes what was told.
+func (w *world) steps() []func(*known, *rand.Rand) error {
+	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall}
+}
+
+func path(k *known) string { return "/v1/boxes/" + k.id }
+
+type ended struct {
+	PID    int    `json:"pid"`
+	Code   *int   `json:"exit_code"`
+	Cause  string `json:"cause"`
+	Stdout string `json:"stdout"`
+	End    *ended `json:"end"`
+}
+
+// foreground adds a line to the box's log and ends with a code.
+func (w *world) foreground(k *known, r *rand.Rand) error {
+	code := r.IntN(100)
+	k.maybe++
+	var e ended
+	if _, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": fmt.Sprint("echo line >> log; sync log; exit ", code)}, &e); err != nil {
+		return err
+	}
+	k.lines, k.maybe, k.phase = k.lines+1, k.maybe-1, "running"
+	if e.Code == nil || *e.Code != code {
+		w.t.Errorf("a program that exits with %d is told as %+v", code, e)
+	}
+	return nil
+}
+
+// background starts a program that ends by itself, at any time.
+func (w *world) background(k *known, r *rand.Rand) error {
+	p := program{out: fmt.Sprint("out ", r.IntN(1e6)), code: 1 + r.IntN(100)}
+	var e ended
+	shell := fmt.Sprintf("echo '%s'; sleep 0.%d; exit %d", p.out, r.IntN(10), p.code)
+	if _, err := w.call("POST", path(k)+"/processes", map[string]any{"shell": shell, "timeout_sec": 0}, &e); err != nil {
+		return err
+	}
+	k.programs[e.PID], k.phase = p, "running"
+	return nil
+}
+
+func (w *world) pause(k *known, _ *rand.Rand) error {
+	k.phase = ""
+	status, err := w.call("POST", path(k)+"/pause", nil, nil)
+	if status == http.StatusNotImplemented { // no control group: tier process cannot
+		k.phase = "running"
+		return nil
+	}
+	if err == nil {
+		k.phase = "paused"
+	}
+	return err
+}
+
+func (w *world) resume(k *known, _ *rand.Rand) error {
+	k.phase = ""
+	status, err := w.call("POST", path(k)+"/resume", nil, nil)
+	if err == nil || status == http.StatusNotImplemented {
+		k.phase = "running"
+		return nil
+	}
+	return err
+}
+
+// typeIn starts a shell in a terminal, or types into it.
+func (w *world) typeIn(k *known, _ *rand.Rand) error {
+	if k.screen == 0 {
+		var e ended
+		if _, err := w.call("POST", path(k)+"/processes", map[string]any{"command": []string{"sh"}, "tty": map[string]any{"rows": 24, "cols": 80}, "timeout_sec": 0}, &e); err != nil {
+			return err
+		}
+		k.screen, k.phase = e.PID, "running"
+	}
+	if k.line == "" { // else no answer came to it: it is sent again, from where it began
+		k.typed++
+		k.line = fmt.Sprintf("echo typ''ed-%d\r", k.typed)
+	}
+	var taken struct {
+		Next int `json:"next"`
+	}
+	_, err := w.call("POST", fmt.Sprint(path(k), "/processes/", k.screen, "/input"), map[string]any{"at": k.at, "data": k.line}, &taken)
+	if err == nil {
+		if taken.Next != k.at+len(k.line) {
+			w.t.Errorf("a terminal took input to %d, from %d %d bytes", taken.Next, k.at, len(k.line))
+		}
+		k.phase, k.at, k.line = "running", taken.Next, ""
+	}
+	return err
+}
+
+// oneCall runs something in a box of its own.
+func (w *world) oneCall(k *known, r *rand.Rand) error {
+	n := r.IntN(1e6)
+	var rep struct {
+		Stdout string `json:"stdout"`
+	}
+	_, err := w.call("POST", "/v1/execute", map[string]any{"language": "bash", "code": fmt.Sprint("echo ", n), "sandbox": sandbox(k.tier)}, &rep)
+	if err == nil && rep.Stdout != fmt.Sprintln(n) {
+		w.t.Errorf("one call said %q", rep.Stdout)
+	}
+	return err
+}
+
+// destroy ends a box.
+func (w *world) destroy(k *known) error {
+	k.doubt = true
+	if _, err := w.call("DELETE", path(k), nil, nil); err != nil {
+		return err
+	}
+	w.forget(k)
+	return nil
+}
+
+func (w *world) forget(k *known) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone[k.id] = true
+	for i := range w.boxes {
+		if w.boxes[i] == k {
+			w.boxes = append(w.boxes[:i], w.boxes[i+1:]...)
+			return
+		}
+	}
+}
+
+// output reads a program's output from its beginning to its end, or until enough.
+func (w *world) output(k *known, pid int, enough string) (string, *ended) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprint(w.d.URL, path(k), "/processes/", pid, "/output"), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("X-API-Key", w.d.Key)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Errorf("output of program %d in %s: %v", pid, k.id, err)
+		return "", nil
+	}
+	defer resp.Body.Close()
+	var out bytes.Buffer
+	var name string
+	for in := bufio.NewReader(resp.Body); ; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return out.String(), nil
+		}
+		field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if field == "event" {
+			name = value
+		}
+		if field != "data" {
+			continue
+		}
+		var e struct {
+			ended
+			Data   string `json:"data"`
+			Base64 string `json:"data_base64"`
+		}
+		if err := json.Unmarshal([]byte(value), &e); err != nil {
+			w.t.Errorf("event %s: %v", strconv.Quote(value), err)
+		}
+		if raw, err := base64.StdEncoding.DecodeString(e.Base64); err == nil {
+			out.Write(raw)
+		}
+		out.WriteString(e.Data)
+		if name == "end" {
+			return out.String(), &e.ended
+		}
+		if enough != "" && strings.Contains(out.String(), enough+"\r\n") {
+			return out.String(), nil
+		}
+	}
+}
