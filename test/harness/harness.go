@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -78,11 +79,12 @@ var build = sync.OnceValues(func() (string, error) {
 			}
 		}
 	}
-	return out, goBuild(root, out, "./cmd/sunaba", tags...)
+	with, _ := tags.Load().(string)
+	return out, goBuild(root, out, "./cmd/sunaba", "-tags", with)
 })
 
 // tags are those that the binary is built with; see MainWith.
-var tags []string
+var tags atomic.Value // a string
 
 // older reports whether a file was made before any of the Go sources below some
 // folders was changed, or is not there.
@@ -127,8 +129,9 @@ func replace(from, to string) error {
 	return os.Rename(tmp.Name(), to)
 }
 
-func goBuild(dir, out, pkg string, tags ...string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-ldflags", "-s -w", "-o", out, pkg)
+func goBuild(dir, out, pkg string, more ...string) error {
+	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out}, more...)
+	cmd := exec.Command("go", append(args, pkg)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
@@ -156,7 +159,7 @@ func Main(m *testing.M) int { return MainWith(m) }
 
 // MainWith is Main with a binary that is built with tags.
 func MainWith(m *testing.M, with ...string) int {
-	tags = with
+	tags.Store(strings.Join(with, ","))
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
