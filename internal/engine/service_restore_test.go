@@ -63,6 +63,8 @@ func TestABoxIsMadeFromASnapshot(t *testing.T) {
 		}
 		if h := b.host(first.ID); h.unready != nil || h.parked.Load() {
 			t.Errorf("%v; parked: %v", h.unready, h.parked.Load())
+		} else if h.told.Load() != 1 || len(h.renewals) != 1 || h.renewals[0].Copy || h.renewals[0].Slept <= 0 {
+			t.Errorf("told %d times that it stands; then %+v", h.told.Load(), h.renewals)
 		}
 		b.host(first.ID).holds.Store("something else")
 		b.again()

@@ -62,6 +62,7 @@ func (b *plainBox) Snapshot(_ context.Context, kind box.SnapshotKind, put func(s
 type apart struct {
 	parked    atomic.Bool
 	parkFails error
+	told      atomic.Int32 // that it will stand still
 	renewals  []box.Renewal
 	renewErr  error
 }
@@ -69,6 +70,10 @@ type apart struct {
 func (a *plainAgent) Park(context.Context) error {
 	a.parked.Store(true)
 	return a.parkFails
+}
+func (a *plainAgent) Hold(context.Context) error {
+	a.told.Add(1)
+	return nil
 }
 func (a *plainAgent) Unpark() { a.parked.Store(false) }
 func (a *plainAgent) Renew(_ context.Context, r box.Renewal) error {
