@@ -341,3 +341,49 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// A daemon that is killed while it copies a box leaves the box running, and of the
+// copy all or nothing.
+func TestAKillWhileABoxIsCopiedLeavesNoHalf(t *testing.T) {
+	inTurn(t, func(c *client) {
+		b := c.make(nil)
+		c.copyable(b, "files")
+		c.exec(b, "head -c 50000000 /dev/urandom > r; sync; sha256sum r > sum", nil)
+		dir := filepath.Join(harness.State(c.t, c.User), "snapshots")
+		halves := 0
+		for k := range 4 {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				c.Call(context.Background(), "POST", b+"/snapshots", map[string]any{}, nil) // it is cut off
+			}()
+			within(c.t, 20*time.Second, "it writes", func() bool { names, _ := filepath.Glob(dir + "/.new-*"); return len(names) > 0 })
+			<-time.After(time.Duration(15*k) * time.Millisecond)
+			c.Kill()
+			<-done
+			if names, _ := filepath.Glob(dir + "/.new-*"); len(names) > 0 {
+				halves++
+			}
+			c.Start()
+			var page struct{ Snapshots []snapshotInfo }
+			c.Must("GET", "/v1/snapshots", nil, &page)
+			names, _ := filepath.Glob(dir + "/*")
+			hidden, _ := filepath.Glob(dir + "/.*")
+			if len(page.Snapshots) > 1 || len(names) < 2*len(page.Snapshots) || len(page.Snapshots) == 0 && len(names) > 0 || len(hidden) > 0 {
+				c.t.Errorf("%d snapshots, files %v %v", len(page.Snapshots), names, hidden)
+			}
+			if e := c.exec(b, "sha256sum -c sum", nil); e.Stdout != "r: OK\n" {
+				c.t.Errorf("%+v", e)
+			}
+			for _, s := range page.Snapshots {
+				if e := c.exec(c.from(s.ID), "sha256sum -c sum", nil); e.Stdout != "r: OK\n" {
+					c.t.Errorf("%+v", e)
+				}
+				c.Must("DELETE", "/v1/snapshots/"+s.ID, nil, nil)
+			}
+		}
+		if halves == 0 {
+			c.t.Error("none was killed in the midst: this test judges nothing")
+		}
+	})
+}
