@@ -54,7 +54,9 @@ func Dump(store *os.File, w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
+	var copied int64
 	err = extents(store, size, func(off, length int64) error {
+		copied += length
 		if off < 0 || length < 0 || off > size-length || (off|length)%blockSize != 0 {
 			return fmt.Errorf("cannot read the store: a range of %d bytes at %d of %d", length, off, size)
 		}
@@ -70,10 +72,26 @@ func Dump(store *os.File, w io.Writer) error {
 		}
 		return nil
 	})
+	if err == nil {
+		err = enough(store, size, copied)
+	}
 	if err != nil {
 		return err
 	}
 	return piece(w, nil, size)
+}
+
+// enough compares with the file system's own count how much of a store was told as
+// in use. It may be more: what is set aside for files that grow is free, too.
+func enough(store *os.File, size, copied int64) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(store.Fd()), &st); err != nil {
+		return fmt.Errorf("cannot measure the store: %w", err)
+	}
+	if used := size - int64(st.Bfree)*st.Bsize; copied < used {
+		return fmt.Errorf("cannot copy the store: the kernel tells where %d of its bytes are, of %d", copied, used)
+	}
+	return nil
 }
 
 // pieces writes the blocks of b, which lie at off, that are not zero.
