@@ -36,10 +36,14 @@ func RestoreStore(dir string, dump io.Reader, bytes, inodes int64, owner uint32,
 		return nil, nil, err
 	}
 	if err := load(f, dump, size); err != nil {
-		if errors.Is(err, unix.ENOSPC) {
-			return nil, nil, box.Errorf(box.Exhausted, op, "cannot make store: %w", err)
+		kind := box.Fault
+		switch {
+		case errors.Is(err, errDump) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			kind = box.Conflict
+		case errors.Is(err, unix.ENOSPC):
+			kind = box.Exhausted
 		}
-		return nil, nil, box.Errorf(box.Conflict, op, "cannot make store of a copy: %w", err)
+		return nil, nil, box.Errorf(kind, op, "cannot make store of a copy: %w", err)
 	}
 	plain, dev, err := mountStore(f)
 	if err != nil {
@@ -60,7 +64,7 @@ func RestoreStore(dir string, dump io.Reader, bytes, inodes int64, owner uint32,
 	return mnt, weak, nil
 }
 
-var errDump = errors.New("it is not whole") //house:const compared only
+var errDump = errors.New("it is not one that fits") //house:const compared only
 
 // load writes the pieces of a dump to their places in a file.
 func load(f *os.File, r io.Reader, size int64) error {
@@ -69,10 +73,10 @@ func load(f *os.File, r io.Reader, size int64) error {
 		return fmt.Errorf("cannot read the copy: %w", err)
 	}
 	if string(head[:len(dumpMark)]) != dumpMark {
-		return errors.New("it is of another kind")
+		return fmt.Errorf("%w: another kind", errDump)
 	}
 	if got := binary.LittleEndian.Uint64(head[len(dumpMark):]); got != uint64(size) {
-		return fmt.Errorf("it is of a store of %d bytes, not %d", got, size)
+		return fmt.Errorf("%w: of a store of %d bytes, not %d", errDump, got, size)
 	}
 	buf := make([]byte, pieceSize)
 	for next := int64(0); ; {
@@ -113,7 +117,7 @@ func clean(f *os.File) error {
 	}
 	is := binary.LittleEndian.Uint16(b[2:])
 	if binary.LittleEndian.Uint16(b[:]) != magic || is&failed != 0 {
-		return errors.New("its file system is none, or is damaged")
+		return fmt.Errorf("%w: its file system is none, or is damaged", errDump)
 	}
 	binary.LittleEndian.PutUint16(b[2:], is|valid)
 	if _, err := f.WriteAt(b[2:], state); err != nil {

@@ -232,7 +232,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		}
 	}
 	if t.Root() {
-		passed, err = t.asRoot(l, img, b, &s, uid, gid, passed)
+		passed, err = t.asRoot(ctx, l, img, b, &s, uid, gid, passed)
 	} else {
 		err = t.asUser(ctx, l, img, b, &s, mounts)
 	}
@@ -275,12 +275,12 @@ func roomToPass(s *cell.Setup) {
 
 // asRoot mounts the image and a store of a fixed size, and returns the files in
 // the cell's order: root, store, devices, binds.
-func (t *Tier) asRoot(l box.Limits, img *image.Image, b *pbox, s *cell.Setup, uid, gid int, binds []*os.File) ([]*os.File, error) {
+func (t *Tier) asRoot(ctx context.Context, l box.Limits, img *image.Image, b *pbox, s *cell.Setup, uid, gid int, binds []*os.File) ([]*os.File, error) {
 	root, err := blockfs.MountImage(img.File)
 	if err != nil {
 		return binds, err
 	}
-	if err := t.makeStore(l, b, uid, gid); err != nil {
+	if err := t.makeStore(ctx, l, b, uid, gid); err != nil {
 		root.Close()
 		return binds, err
 	}

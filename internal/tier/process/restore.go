@@ -62,11 +62,11 @@ func (c *copied) fits(image string) error {
 }
 
 // makeStore makes a box's store: empty, or of what was copied.
-func (t *Tier) makeStore(l box.Limits, b *pbox, uid, gid int) (err error) {
+func (t *Tier) makeStore(ctx context.Context, l box.Limits, b *pbox, uid, gid int) (err error) {
 	var weak []string
 	if c := b.from; c != nil {
 		b.disk = c.own.Disk
-		dump := io.NewSectionReader(c.store, 0, math.MaxInt64)
+		dump := while{ctx, io.NewSectionReader(c.store, 0, math.MaxInt64)}
 		b.fs, weak, err = blockfs.RestoreStore(t.StoreDir(), dump, l.Disk, l.Files, c.own.Disk, uid, gid)
 		if err != nil {
 			return fmt.Errorf("cannot make a box from this copy: %w", err)
@@ -79,4 +79,17 @@ func (t *Tier) makeStore(l box.Limits, b *pbox, uid, gid int) (err error) {
 	}
 	b.Weaker = append(b.Weaker, weak...)
 	return nil
+}
+
+// while is a reader that fails when nobody waits for what is read any more.
+type while struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (w while) Read(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(b)
 }

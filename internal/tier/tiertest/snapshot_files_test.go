@@ -220,6 +220,15 @@ func TestACopyThatDoesNotFitMakesNoBox(t *testing.T) {
 			}
 		}
 	}
+	if root {
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		wanted := somebodys(made)
+		wanted.ID = box.NewID()
+		if _, err := p.standing.(box.Restorer).Restore(gone, wanted, &good); !errors.Is(err, context.Canceled) {
+			t.Errorf("for nobody: %v", err)
+		}
+	}
 	p.empty(t)
 }
 
