@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -241,13 +242,18 @@ func TestABoxGoesOnAfterASnapshotThatFailed(t *testing.T) {
 	start(t, g, "sh", "-c", counter)
 	run(t, g, "head -c 3000000 /dev/urandom > /workspace/data")
 	s := snapper(t, b)
-	full := errors.New("no space left")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
 	if _, err := s.Snapshot(t.Context(), box.SnapshotFiles, func(_ string, r io.Reader) error {
 		if _, err := io.CopyN(io.Discard, r, 1<<20); err != nil {
 			return err
 		}
-		return full
-	}); !errors.Is(err, full) {
+		_, err := io.Copy(full, r)
+		return err
+	}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a full disk: %v", err)
 	}
 	counting(t, g)
