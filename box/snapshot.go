@@ -73,12 +73,20 @@ type Restorer interface {
 // Renewer is implemented by guests whose agent can tell the interpreters and
 // clocks in the box that it stood still, or is a copy.
 type Renewer interface {
+	// Hold says that the box is about to stand still. The time of programs, cells
+	// and readers that were cut off does not go on until Renew; without that, until
+	// the box has run for a minute. What is due at the moment in which a box goes
+	// on would else be ended before anybody could say that it stood.
+	Hold(context.Context) error
+	// Renew says that the box goes on. An agent of an earlier version has neither:
+	// Unsupported.
 	Renew(context.Context, Renewal) error
 }
 
 // Renewal is what changed while nothing in the box ran.
 type Renewal struct {
-	// Slept is how long it stood: deadlines of programs move by that.
+	// Slept is how long it stood: deadlines of programs move by that. Where there
+	// was a Hold before, the agent knows better, and does not look at it.
 	Slept time.Duration
 	// Copy says that another box has the same past. Random number generators of
 	// the interpreters of code contexts are seeded anew.

@@ -242,7 +242,7 @@ func (x Context_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Context_State.Descriptor instead.
 func (Context_State) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51, 0}
+	return file_agent_proto_rawDescGZIP(), []int{55, 0}
 }
 
 type CellEnd_Outcome int32
@@ -300,7 +300,7 @@ func (x CellEnd_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CellEnd_Outcome.Descriptor instead.
 func (CellEnd_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{58, 0}
+	return file_agent_proto_rawDescGZIP(), []int{62, 0}
 }
 
 type StartRequest struct {
@@ -3159,6 +3159,174 @@ func (x *DialResponse) GetData() []byte {
 	return nil
 }
 
+type HoldRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldRequest) Reset() {
+	*x = HoldRequest{}
+	mi := &file_agent_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldRequest) ProtoMessage() {}
+
+func (x *HoldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
+func (*HoldRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{49}
+}
+
+type HoldResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldResponse) Reset() {
+	*x = HoldResponse{}
+	mi := &file_agent_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldResponse) ProtoMessage() {}
+
+func (x *HoldResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
+func (*HoldResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{50}
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SleptMicros   uint64                 `protobuf:"varint,1,opt,name=slept_micros,json=sleptMicros,proto3" json:"slept_micros,omitempty"` // how long it stood, if there was no Hold before
+	Copy          bool                   `protobuf:"varint,2,opt,name=copy,proto3" json:"copy,omitempty"`                                  // another box has the same past
+	Entropy       []byte                 `protobuf:"bytes,3,opt,name=entropy,proto3" json:"entropy,omitempty"`                             // with copy: 64 bytes that no other box gets
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_agent_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *RenewRequest) GetSleptMicros() uint64 {
+	if x != nil {
+		return x.SleptMicros
+	}
+	return 0
+}
+
+func (x *RenewRequest) GetCopy() bool {
+	if x != nil {
+		return x.Copy
+	}
+	return false
+}
+
+func (x *RenewRequest) GetEntropy() []byte {
+	if x != nil {
+		return x.Entropy
+	}
+	return nil
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_agent_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{52}
+}
+
 type OpenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Language      string                 `protobuf:"bytes,1,opt,name=language,proto3" json:"language,omitempty"` // python, javascript, bash
@@ -3171,7 +3339,7 @@ type OpenRequest struct {
 
 func (x *OpenRequest) Reset() {
 	*x = OpenRequest{}
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3351,7 @@ func (x *OpenRequest) String() string {
 func (*OpenRequest) ProtoMessage() {}
 
 func (x *OpenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[49]
+	mi := &file_agent_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3364,7 @@ func (x *OpenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenRequest.ProtoReflect.Descriptor instead.
 func (*OpenRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{49}
+	return file_agent_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OpenRequest) GetLanguage() string {
@@ -3236,7 +3404,7 @@ type OpenResponse struct {
 
 func (x *OpenResponse) Reset() {
 	*x = OpenResponse{}
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3416,7 @@ func (x *OpenResponse) String() string {
 func (*OpenResponse) ProtoMessage() {}
 
 func (x *OpenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[50]
+	mi := &file_agent_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3429,7 @@ func (x *OpenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenResponse.ProtoReflect.Descriptor instead.
 func (*OpenResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{50}
+	return file_agent_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OpenResponse) GetContext() *Context {
@@ -3287,7 +3455,7 @@ type Context struct {
 
 func (x *Context) Reset() {
 	*x = Context{}
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3467,7 @@ func (x *Context) String() string {
 func (*Context) ProtoMessage() {}
 
 func (x *Context) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[51]
+	mi := &file_agent_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3480,7 @@ func (x *Context) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Context.ProtoReflect.Descriptor instead.
 func (*Context) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{51}
+	return file_agent_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Context) GetId() string {
@@ -3379,7 +3547,7 @@ type ListContextsRequest struct {
 
 func (x *ListContextsRequest) Reset() {
 	*x = ListContextsRequest{}
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3559,7 @@ func (x *ListContextsRequest) String() string {
 func (*ListContextsRequest) ProtoMessage() {}
 
 func (x *ListContextsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[52]
+	mi := &file_agent_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3572,7 @@ func (x *ListContextsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListContextsRequest.ProtoReflect.Descriptor instead.
 func (*ListContextsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{52}
+	return file_agent_proto_rawDescGZIP(), []int{56}
 }
 
 type ListContextsResponse struct {
@@ -3416,7 +3584,7 @@ type ListContextsResponse struct {
 
 func (x *ListContextsResponse) Reset() {
 	*x = ListContextsResponse{}
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3596,7 @@ func (x *ListContextsResponse) String() string {
 func (*ListContextsResponse) ProtoMessage() {}
 
 func (x *ListContextsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[53]
+	mi := &file_agent_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3609,7 @@ func (x *ListContextsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListContextsResponse.ProtoReflect.Descriptor instead.
 func (*ListContextsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{53}
+	return file_agent_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListContextsResponse) GetContexts() []*Context {
@@ -3466,7 +3634,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_agent_proto_msgTypes[54]
+	mi := &file_agent_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3646,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[54]
+	mi := &file_agent_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3659,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{54}
+	return file_agent_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RunRequest) GetContext() string {
@@ -3561,7 +3729,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_agent_proto_msgTypes[55]
+	mi := &file_agent_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3741,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[55]
+	mi := &file_agent_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3754,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{55}
+	return file_agent_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RunResponse) GetNumber() uint64 {
@@ -3707,7 +3875,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_proto_msgTypes[56]
+	mi := &file_agent_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3887,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[56]
+	mi := &file_agent_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3900,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{56}
+	return file_agent_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Result) GetForms() map[string]string {
@@ -3760,7 +3928,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_agent_proto_msgTypes[57]
+	mi := &file_agent_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3940,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[57]
+	mi := &file_agent_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3953,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{57}
+	return file_agent_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Failure) GetName() string {
@@ -3822,7 +3990,7 @@ type CellEnd struct {
 
 func (x *CellEnd) Reset() {
 	*x = CellEnd{}
-	mi := &file_agent_proto_msgTypes[58]
+	mi := &file_agent_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +4002,7 @@ func (x *CellEnd) String() string {
 func (*CellEnd) ProtoMessage() {}
 
 func (x *CellEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[58]
+	mi := &file_agent_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +4015,7 @@ func (x *CellEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CellEnd.ProtoReflect.Descriptor instead.
 func (*CellEnd) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{58}
+	return file_agent_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CellEnd) GetOutcome() CellEnd_Outcome {
@@ -3894,7 +4062,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_agent_proto_msgTypes[59]
+	mi := &file_agent_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4074,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[59]
+	mi := &file_agent_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4087,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{59}
+	return file_agent_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *InterruptRequest) GetContext() string {
@@ -3937,7 +4105,7 @@ type InterruptResponse struct {
 
 func (x *InterruptResponse) Reset() {
 	*x = InterruptResponse{}
-	mi := &file_agent_proto_msgTypes[60]
+	mi := &file_agent_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4117,7 @@ func (x *InterruptResponse) String() string {
 func (*InterruptResponse) ProtoMessage() {}
 
 func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[60]
+	mi := &file_agent_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4130,7 @@ func (x *InterruptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptResponse.ProtoReflect.Descriptor instead.
 func (*InterruptResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{60}
+	return file_agent_proto_rawDescGZIP(), []int{64}
 }
 
 type RestartRequest struct {
@@ -3974,7 +4142,7 @@ type RestartRequest struct {
 
 func (x *RestartRequest) Reset() {
 	*x = RestartRequest{}
-	mi := &file_agent_proto_msgTypes[61]
+	mi := &file_agent_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4154,7 @@ func (x *RestartRequest) String() string {
 func (*RestartRequest) ProtoMessage() {}
 
 func (x *RestartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[61]
+	mi := &file_agent_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4167,7 @@ func (x *RestartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartRequest.ProtoReflect.Descriptor instead.
 func (*RestartRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{61}
+	return file_agent_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RestartRequest) GetContext() string {
@@ -4018,7 +4186,7 @@ type RestartResponse struct {
 
 func (x *RestartResponse) Reset() {
 	*x = RestartResponse{}
-	mi := &file_agent_proto_msgTypes[62]
+	mi := &file_agent_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4198,7 @@ func (x *RestartResponse) String() string {
 func (*RestartResponse) ProtoMessage() {}
 
 func (x *RestartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[62]
+	mi := &file_agent_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4211,7 @@ func (x *RestartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartResponse.ProtoReflect.Descriptor instead.
 func (*RestartResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{62}
+	return file_agent_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RestartResponse) GetContext() *Context {
@@ -4062,7 +4230,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_agent_proto_msgTypes[63]
+	mi := &file_agent_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4242,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[63]
+	mi := &file_agent_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4255,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{63}
+	return file_agent_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CloseRequest) GetContext() string {
@@ -4105,7 +4273,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_agent_proto_msgTypes[64]
+	mi := &file_agent_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4285,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[64]
+	mi := &file_agent_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4298,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{64}
+	return file_agent_proto_rawDescGZIP(), []int{68}
 }
 
 var File_agent_proto protoreflect.FileDescriptor
@@ -4350,7 +4518,14 @@ const file_agent_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
 	"\x03end\x18\x03 \x01(\bR\x03end\"\"\n" +
 	"\fDialResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"a\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\r\n" +
+	"\vHoldRequest\"\x0e\n" +
+	"\fHoldResponse\"_\n" +
+	"\fRenewRequest\x12!\n" +
+	"\fslept_micros\x18\x01 \x01(\x04R\vsleptMicros\x12\x12\n" +
+	"\x04copy\x18\x02 \x01(\bR\x04copy\x12\x18\n" +
+	"\aentropy\x18\x03 \x01(\fR\aentropy\"\x0f\n" +
+	"\rRenewResponse\"a\n" +
 	"\vOpenRequest\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x10\n" +
@@ -4456,11 +4631,13 @@ const file_agent_proto_rawDesc = "" +
 	"\x05Write\x12\x1d.sunaba.agent.v1.WriteRequest\x1a\x1e.sunaba.agent.v1.WriteResponse(\x01\x12H\n" +
 	"\x05Watch\x12\x1d.sunaba.agent.v1.WatchRequest\x1a\x1e.sunaba.agent.v1.WatchResponse0\x01\x12E\n" +
 	"\x04Pack\x12\x1c.sunaba.agent.v1.PackRequest\x1a\x1d.sunaba.agent.v1.PackResponse0\x01\x12K\n" +
-	"\x06Unpack\x12\x1e.sunaba.agent.v1.UnpackRequest\x1a\x1f.sunaba.agent.v1.UnpackResponse(\x012\xe8\x01\n" +
+	"\x06Unpack\x12\x1e.sunaba.agent.v1.UnpackRequest\x1a\x1f.sunaba.agent.v1.UnpackResponse(\x012\xf5\x02\n" +
 	"\aMachine\x12F\n" +
 	"\x05Hello\x12\x1d.sunaba.agent.v1.HelloRequest\x1a\x1e.sunaba.agent.v1.HelloResponse\x12L\n" +
 	"\aMetrics\x12\x1f.sunaba.agent.v1.MetricsRequest\x1a .sunaba.agent.v1.MetricsResponse\x12G\n" +
-	"\x04Dial\x12\x1c.sunaba.agent.v1.DialRequest\x1a\x1d.sunaba.agent.v1.DialResponse(\x010\x012\xd2\x03\n" +
+	"\x04Dial\x12\x1c.sunaba.agent.v1.DialRequest\x1a\x1d.sunaba.agent.v1.DialResponse(\x010\x01\x12C\n" +
+	"\x04Hold\x12\x1c.sunaba.agent.v1.HoldRequest\x1a\x1d.sunaba.agent.v1.HoldResponse\x12F\n" +
+	"\x05Renew\x12\x1d.sunaba.agent.v1.RenewRequest\x1a\x1e.sunaba.agent.v1.RenewResponse2\xd2\x03\n" +
 	"\bContexts\x12C\n" +
 	"\x04Open\x12\x1c.sunaba.agent.v1.OpenRequest\x1a\x1d.sunaba.agent.v1.OpenResponse\x12S\n" +
 	"\x04List\x12$.sunaba.agent.v1.ListContextsRequest\x1a%.sunaba.agent.v1.ListContextsResponse\x12B\n" +
@@ -4482,7 +4659,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_agent_proto_goTypes = []any{
 	(Kind)(0),                     // 0: sunaba.agent.v1.Kind
 	(End_By)(0),                   // 1: sunaba.agent.v1.End.By
@@ -4538,25 +4715,29 @@ var file_agent_proto_goTypes = []any{
 	(*MetricsResponse)(nil),       // 51: sunaba.agent.v1.MetricsResponse
 	(*DialRequest)(nil),           // 52: sunaba.agent.v1.DialRequest
 	(*DialResponse)(nil),          // 53: sunaba.agent.v1.DialResponse
-	(*OpenRequest)(nil),           // 54: sunaba.agent.v1.OpenRequest
-	(*OpenResponse)(nil),          // 55: sunaba.agent.v1.OpenResponse
-	(*Context)(nil),               // 56: sunaba.agent.v1.Context
-	(*ListContextsRequest)(nil),   // 57: sunaba.agent.v1.ListContextsRequest
-	(*ListContextsResponse)(nil),  // 58: sunaba.agent.v1.ListContextsResponse
-	(*RunRequest)(nil),            // 59: sunaba.agent.v1.RunRequest
-	(*RunResponse)(nil),           // 60: sunaba.agent.v1.RunResponse
-	(*Result)(nil),                // 61: sunaba.agent.v1.Result
-	(*Failure)(nil),               // 62: sunaba.agent.v1.Failure
-	(*CellEnd)(nil),               // 63: sunaba.agent.v1.CellEnd
-	(*InterruptRequest)(nil),      // 64: sunaba.agent.v1.InterruptRequest
-	(*InterruptResponse)(nil),     // 65: sunaba.agent.v1.InterruptResponse
-	(*RestartRequest)(nil),        // 66: sunaba.agent.v1.RestartRequest
-	(*RestartResponse)(nil),       // 67: sunaba.agent.v1.RestartResponse
-	(*CloseRequest)(nil),          // 68: sunaba.agent.v1.CloseRequest
-	(*CloseResponse)(nil),         // 69: sunaba.agent.v1.CloseResponse
-	nil,                           // 70: sunaba.agent.v1.Entry.AttributesEntry
-	nil,                           // 71: sunaba.agent.v1.WriteHead.AttributesEntry
-	nil,                           // 72: sunaba.agent.v1.Result.FormsEntry
+	(*HoldRequest)(nil),           // 54: sunaba.agent.v1.HoldRequest
+	(*HoldResponse)(nil),          // 55: sunaba.agent.v1.HoldResponse
+	(*RenewRequest)(nil),          // 56: sunaba.agent.v1.RenewRequest
+	(*RenewResponse)(nil),         // 57: sunaba.agent.v1.RenewResponse
+	(*OpenRequest)(nil),           // 58: sunaba.agent.v1.OpenRequest
+	(*OpenResponse)(nil),          // 59: sunaba.agent.v1.OpenResponse
+	(*Context)(nil),               // 60: sunaba.agent.v1.Context
+	(*ListContextsRequest)(nil),   // 61: sunaba.agent.v1.ListContextsRequest
+	(*ListContextsResponse)(nil),  // 62: sunaba.agent.v1.ListContextsResponse
+	(*RunRequest)(nil),            // 63: sunaba.agent.v1.RunRequest
+	(*RunResponse)(nil),           // 64: sunaba.agent.v1.RunResponse
+	(*Result)(nil),                // 65: sunaba.agent.v1.Result
+	(*Failure)(nil),               // 66: sunaba.agent.v1.Failure
+	(*CellEnd)(nil),               // 67: sunaba.agent.v1.CellEnd
+	(*InterruptRequest)(nil),      // 68: sunaba.agent.v1.InterruptRequest
+	(*InterruptResponse)(nil),     // 69: sunaba.agent.v1.InterruptResponse
+	(*RestartRequest)(nil),        // 70: sunaba.agent.v1.RestartRequest
+	(*RestartResponse)(nil),       // 71: sunaba.agent.v1.RestartResponse
+	(*CloseRequest)(nil),          // 72: sunaba.agent.v1.CloseRequest
+	(*CloseResponse)(nil),         // 73: sunaba.agent.v1.CloseResponse
+	nil,                           // 74: sunaba.agent.v1.Entry.AttributesEntry
+	nil,                           // 75: sunaba.agent.v1.WriteHead.AttributesEntry
+	nil,                           // 76: sunaba.agent.v1.Result.FormsEntry
 }
 var file_agent_proto_depIdxs = []int32{
 	7,  // 0: sunaba.agent.v1.StartRequest.terminal:type_name -> sunaba.agent.v1.Size
@@ -4569,27 +4750,27 @@ var file_agent_proto_depIdxs = []int32{
 	21, // 7: sunaba.agent.v1.ListProcessesResponse.processes:type_name -> sunaba.agent.v1.Process
 	12, // 8: sunaba.agent.v1.Process.end:type_name -> sunaba.agent.v1.End
 	0,  // 9: sunaba.agent.v1.Entry.kind:type_name -> sunaba.agent.v1.Kind
-	70, // 10: sunaba.agent.v1.Entry.attributes:type_name -> sunaba.agent.v1.Entry.AttributesEntry
+	74, // 10: sunaba.agent.v1.Entry.attributes:type_name -> sunaba.agent.v1.Entry.AttributesEntry
 	24, // 11: sunaba.agent.v1.StatResponse.entry:type_name -> sunaba.agent.v1.Entry
 	24, // 12: sunaba.agent.v1.ListResponse.entries:type_name -> sunaba.agent.v1.Entry
 	24, // 13: sunaba.agent.v1.ReadResponse.entry:type_name -> sunaba.agent.v1.Entry
 	38, // 14: sunaba.agent.v1.WriteRequest.head:type_name -> sunaba.agent.v1.WriteHead
-	71, // 15: sunaba.agent.v1.WriteHead.attributes:type_name -> sunaba.agent.v1.WriteHead.AttributesEntry
+	75, // 15: sunaba.agent.v1.WriteHead.attributes:type_name -> sunaba.agent.v1.WriteHead.AttributesEntry
 	24, // 16: sunaba.agent.v1.WriteResponse.entry:type_name -> sunaba.agent.v1.Entry
 	11, // 17: sunaba.agent.v1.WatchResponse.beat:type_name -> sunaba.agent.v1.Beat
 	42, // 18: sunaba.agent.v1.WatchResponse.change:type_name -> sunaba.agent.v1.Change
 	43, // 19: sunaba.agent.v1.WatchResponse.lost:type_name -> sunaba.agent.v1.Lost
 	2,  // 20: sunaba.agent.v1.Change.what:type_name -> sunaba.agent.v1.Change.What
-	56, // 21: sunaba.agent.v1.OpenResponse.context:type_name -> sunaba.agent.v1.Context
+	60, // 21: sunaba.agent.v1.OpenResponse.context:type_name -> sunaba.agent.v1.Context
 	3,  // 22: sunaba.agent.v1.Context.state:type_name -> sunaba.agent.v1.Context.State
-	56, // 23: sunaba.agent.v1.ListContextsResponse.contexts:type_name -> sunaba.agent.v1.Context
-	61, // 24: sunaba.agent.v1.RunResponse.result:type_name -> sunaba.agent.v1.Result
-	62, // 25: sunaba.agent.v1.RunResponse.failure:type_name -> sunaba.agent.v1.Failure
-	63, // 26: sunaba.agent.v1.RunResponse.end:type_name -> sunaba.agent.v1.CellEnd
+	60, // 23: sunaba.agent.v1.ListContextsResponse.contexts:type_name -> sunaba.agent.v1.Context
+	65, // 24: sunaba.agent.v1.RunResponse.result:type_name -> sunaba.agent.v1.Result
+	66, // 25: sunaba.agent.v1.RunResponse.failure:type_name -> sunaba.agent.v1.Failure
+	67, // 26: sunaba.agent.v1.RunResponse.end:type_name -> sunaba.agent.v1.CellEnd
 	11, // 27: sunaba.agent.v1.RunResponse.beat:type_name -> sunaba.agent.v1.Beat
-	72, // 28: sunaba.agent.v1.Result.forms:type_name -> sunaba.agent.v1.Result.FormsEntry
+	76, // 28: sunaba.agent.v1.Result.forms:type_name -> sunaba.agent.v1.Result.FormsEntry
 	4,  // 29: sunaba.agent.v1.CellEnd.outcome:type_name -> sunaba.agent.v1.CellEnd.Outcome
-	56, // 30: sunaba.agent.v1.RestartResponse.context:type_name -> sunaba.agent.v1.Context
+	60, // 30: sunaba.agent.v1.RestartResponse.context:type_name -> sunaba.agent.v1.Context
 	5,  // 31: sunaba.agent.v1.Processes.Start:input_type -> sunaba.agent.v1.StartRequest
 	8,  // 32: sunaba.agent.v1.Processes.Output:input_type -> sunaba.agent.v1.OutputRequest
 	13, // 33: sunaba.agent.v1.Processes.Input:input_type -> sunaba.agent.v1.InputRequest
@@ -4610,40 +4791,44 @@ var file_agent_proto_depIdxs = []int32{
 	48, // 48: sunaba.agent.v1.Machine.Hello:input_type -> sunaba.agent.v1.HelloRequest
 	50, // 49: sunaba.agent.v1.Machine.Metrics:input_type -> sunaba.agent.v1.MetricsRequest
 	52, // 50: sunaba.agent.v1.Machine.Dial:input_type -> sunaba.agent.v1.DialRequest
-	54, // 51: sunaba.agent.v1.Contexts.Open:input_type -> sunaba.agent.v1.OpenRequest
-	57, // 52: sunaba.agent.v1.Contexts.List:input_type -> sunaba.agent.v1.ListContextsRequest
-	59, // 53: sunaba.agent.v1.Contexts.Run:input_type -> sunaba.agent.v1.RunRequest
-	64, // 54: sunaba.agent.v1.Contexts.Interrupt:input_type -> sunaba.agent.v1.InterruptRequest
-	66, // 55: sunaba.agent.v1.Contexts.Restart:input_type -> sunaba.agent.v1.RestartRequest
-	68, // 56: sunaba.agent.v1.Contexts.Close:input_type -> sunaba.agent.v1.CloseRequest
-	6,  // 57: sunaba.agent.v1.Processes.Start:output_type -> sunaba.agent.v1.StartResponse
-	9,  // 58: sunaba.agent.v1.Processes.Output:output_type -> sunaba.agent.v1.OutputResponse
-	14, // 59: sunaba.agent.v1.Processes.Input:output_type -> sunaba.agent.v1.InputResponse
-	16, // 60: sunaba.agent.v1.Processes.Signal:output_type -> sunaba.agent.v1.SignalResponse
-	18, // 61: sunaba.agent.v1.Processes.Resize:output_type -> sunaba.agent.v1.ResizeResponse
-	20, // 62: sunaba.agent.v1.Processes.List:output_type -> sunaba.agent.v1.ListProcessesResponse
-	23, // 63: sunaba.agent.v1.Processes.Forget:output_type -> sunaba.agent.v1.ForgetResponse
-	26, // 64: sunaba.agent.v1.Files.Stat:output_type -> sunaba.agent.v1.StatResponse
-	28, // 65: sunaba.agent.v1.Files.List:output_type -> sunaba.agent.v1.ListResponse
-	30, // 66: sunaba.agent.v1.Files.MakeDir:output_type -> sunaba.agent.v1.MakeDirResponse
-	32, // 67: sunaba.agent.v1.Files.Move:output_type -> sunaba.agent.v1.MoveResponse
-	34, // 68: sunaba.agent.v1.Files.Remove:output_type -> sunaba.agent.v1.RemoveResponse
-	36, // 69: sunaba.agent.v1.Files.Read:output_type -> sunaba.agent.v1.ReadResponse
-	39, // 70: sunaba.agent.v1.Files.Write:output_type -> sunaba.agent.v1.WriteResponse
-	41, // 71: sunaba.agent.v1.Files.Watch:output_type -> sunaba.agent.v1.WatchResponse
-	45, // 72: sunaba.agent.v1.Files.Pack:output_type -> sunaba.agent.v1.PackResponse
-	47, // 73: sunaba.agent.v1.Files.Unpack:output_type -> sunaba.agent.v1.UnpackResponse
-	49, // 74: sunaba.agent.v1.Machine.Hello:output_type -> sunaba.agent.v1.HelloResponse
-	51, // 75: sunaba.agent.v1.Machine.Metrics:output_type -> sunaba.agent.v1.MetricsResponse
-	53, // 76: sunaba.agent.v1.Machine.Dial:output_type -> sunaba.agent.v1.DialResponse
-	55, // 77: sunaba.agent.v1.Contexts.Open:output_type -> sunaba.agent.v1.OpenResponse
-	58, // 78: sunaba.agent.v1.Contexts.List:output_type -> sunaba.agent.v1.ListContextsResponse
-	60, // 79: sunaba.agent.v1.Contexts.Run:output_type -> sunaba.agent.v1.RunResponse
-	65, // 80: sunaba.agent.v1.Contexts.Interrupt:output_type -> sunaba.agent.v1.InterruptResponse
-	67, // 81: sunaba.agent.v1.Contexts.Restart:output_type -> sunaba.agent.v1.RestartResponse
-	69, // 82: sunaba.agent.v1.Contexts.Close:output_type -> sunaba.agent.v1.CloseResponse
-	57, // [57:83] is the sub-list for method output_type
-	31, // [31:57] is the sub-list for method input_type
+	54, // 51: sunaba.agent.v1.Machine.Hold:input_type -> sunaba.agent.v1.HoldRequest
+	56, // 52: sunaba.agent.v1.Machine.Renew:input_type -> sunaba.agent.v1.RenewRequest
+	58, // 53: sunaba.agent.v1.Contexts.Open:input_type -> sunaba.agent.v1.OpenRequest
+	61, // 54: sunaba.agent.v1.Contexts.List:input_type -> sunaba.agent.v1.ListContextsRequest
+	63, // 55: sunaba.agent.v1.Contexts.Run:input_type -> sunaba.agent.v1.RunRequest
+	68, // 56: sunaba.agent.v1.Contexts.Interrupt:input_type -> sunaba.agent.v1.InterruptRequest
+	70, // 57: sunaba.agent.v1.Contexts.Restart:input_type -> sunaba.agent.v1.RestartRequest
+	72, // 58: sunaba.agent.v1.Contexts.Close:input_type -> sunaba.agent.v1.CloseRequest
+	6,  // 59: sunaba.agent.v1.Processes.Start:output_type -> sunaba.agent.v1.StartResponse
+	9,  // 60: sunaba.agent.v1.Processes.Output:output_type -> sunaba.agent.v1.OutputResponse
+	14, // 61: sunaba.agent.v1.Processes.Input:output_type -> sunaba.agent.v1.InputResponse
+	16, // 62: sunaba.agent.v1.Processes.Signal:output_type -> sunaba.agent.v1.SignalResponse
+	18, // 63: sunaba.agent.v1.Processes.Resize:output_type -> sunaba.agent.v1.ResizeResponse
+	20, // 64: sunaba.agent.v1.Processes.List:output_type -> sunaba.agent.v1.ListProcessesResponse
+	23, // 65: sunaba.agent.v1.Processes.Forget:output_type -> sunaba.agent.v1.ForgetResponse
+	26, // 66: sunaba.agent.v1.Files.Stat:output_type -> sunaba.agent.v1.StatResponse
+	28, // 67: sunaba.agent.v1.Files.List:output_type -> sunaba.agent.v1.ListResponse
+	30, // 68: sunaba.agent.v1.Files.MakeDir:output_type -> sunaba.agent.v1.MakeDirResponse
+	32, // 69: sunaba.agent.v1.Files.Move:output_type -> sunaba.agent.v1.MoveResponse
+	34, // 70: sunaba.agent.v1.Files.Remove:output_type -> sunaba.agent.v1.RemoveResponse
+	36, // 71: sunaba.agent.v1.Files.Read:output_type -> sunaba.agent.v1.ReadResponse
+	39, // 72: sunaba.agent.v1.Files.Write:output_type -> sunaba.agent.v1.WriteResponse
+	41, // 73: sunaba.agent.v1.Files.Watch:output_type -> sunaba.agent.v1.WatchResponse
+	45, // 74: sunaba.agent.v1.Files.Pack:output_type -> sunaba.agent.v1.PackResponse
+	47, // 75: sunaba.agent.v1.Files.Unpack:output_type -> sunaba.agent.v1.UnpackResponse
+	49, // 76: sunaba.agent.v1.Machine.Hello:output_type -> sunaba.agent.v1.HelloResponse
+	51, // 77: sunaba.agent.v1.Machine.Metrics:output_type -> sunaba.agent.v1.MetricsResponse
+	53, // 78: sunaba.agent.v1.Machine.Dial:output_type -> sunaba.agent.v1.DialResponse
+	55, // 79: sunaba.agent.v1.Machine.Hold:output_type -> sunaba.agent.v1.HoldResponse
+	57, // 80: sunaba.agent.v1.Machine.Renew:output_type -> sunaba.agent.v1.RenewResponse
+	59, // 81: sunaba.agent.v1.Contexts.Open:output_type -> sunaba.agent.v1.OpenResponse
+	62, // 82: sunaba.agent.v1.Contexts.List:output_type -> sunaba.agent.v1.ListContextsResponse
+	64, // 83: sunaba.agent.v1.Contexts.Run:output_type -> sunaba.agent.v1.RunResponse
+	69, // 84: sunaba.agent.v1.Contexts.Interrupt:output_type -> sunaba.agent.v1.InterruptResponse
+	71, // 85: sunaba.agent.v1.Contexts.Restart:output_type -> sunaba.agent.v1.RestartResponse
+	73, // 86: sunaba.agent.v1.Contexts.Close:output_type -> sunaba.agent.v1.CloseResponse
+	59, // [59:87] is the sub-list for method output_type
+	31, // [31:59] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name
@@ -4665,7 +4850,7 @@ func file_agent_proto_init() {
 		(*WatchResponse_Change)(nil),
 		(*WatchResponse_Lost)(nil),
 	}
-	file_agent_proto_msgTypes[55].OneofWrappers = []any{
+	file_agent_proto_msgTypes[59].OneofWrappers = []any{
 		(*RunResponse_Stdout)(nil),
 		(*RunResponse_Stderr)(nil),
 		(*RunResponse_Result)(nil),
@@ -4679,7 +4864,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   68,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

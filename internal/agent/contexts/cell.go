@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 // When what follows an interrupt, from one step to the next. An interpreter that
@@ -27,6 +28,7 @@ type cell struct {
 	timeout  time.Duration
 	story    *story        // nil when it is no longer kept
 	ask      chan struct{} // a caller wants it interrupted
+	attached int           // callers that came and want it to end with them
 }
 
 // interrupt asks for an interrupt of a cell that runs.
@@ -42,24 +44,25 @@ type run struct {
 	l     *life
 	c     *cell
 	n     uint64
-	began time.Time
+	began time.Duration // of the clock
 
 	begun bool               // an interrupt will reach the cell
 	why   pb.CellEnd_Outcome // of an interrupt that was sent, else unspecified
 	stage int
-	step  <-chan time.Time
-	error bool // it has told of one
+	step  *clock.Timer // nil if there is none
+	error bool         // it has told of one
 }
 
 // follow runs the cell to its end and returns what is to be told of that.
 func (r *run) follow() *pb.CellEnd {
 	r.l.say(r.l.lang.line(command{Op: "run", N: r.n, Code: r.c.code}))
-	var deadline <-chan time.Time
+	var deadline <-chan struct{}
 	if r.c.timeout > 0 {
-		t := time.NewTimer(r.c.timeout)
+		t := r.l.clock.NewTimer(r.c.timeout)
 		defer t.Stop()
 		deadline = t.C
 	}
+	defer r.after(0)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var w watch
@@ -73,7 +76,7 @@ func (r *run) follow() *pb.CellEnd {
 			r.interrupt(pb.CellEnd_OUTCOME_INTERRUPTED)
 		case <-deadline:
 			r.interrupt(pb.CellEnd_OUTCOME_TIMEOUT)
-		case <-r.step:
+		case <-r.due():
 			r.escalate()
 		case <-tick.C:
 			w.stopped(r.l)
@@ -83,8 +86,26 @@ func (r *run) follow() *pb.CellEnd {
 	}
 }
 
+// after sets when the next step is due; 0 is never.
+func (r *run) after(d time.Duration) {
+	if r.step != nil {
+		r.step.Stop()
+		r.step = nil
+	}
+	if d > 0 {
+		r.step = r.l.clock.NewTimer(d)
+	}
+}
+
+func (r *run) due() <-chan struct{} {
+	if r.step == nil {
+		return nil
+	}
+	return r.step.C
+}
+
 func (r *run) end(outcome pb.CellEnd_Outcome, detail string) *pb.CellEnd {
-	return &pb.CellEnd{Outcome: outcome, Count: uint32(r.n), Millis: uint64(time.Since(r.began).Milliseconds()), Detail: detail}
+	return &pb.CellEnd{Outcome: outcome, Count: uint32(r.n), Millis: uint64((r.l.clock.Now() - r.began).Milliseconds()), Detail: detail}
 }
 
 // hear takes what the driver says and returns the end if it is that.
@@ -146,7 +167,7 @@ func (r *run) interrupt(why pb.CellEnd_Outcome) {
 		return
 	}
 	r.why = why
-	r.step = time.After(nudgeAfter)
+	r.after(nudgeAfter)
 	if r.begun || r.l.lang.soft {
 		r.send()
 	}
@@ -172,14 +193,14 @@ func (r *run) escalate() {
 		if r.l.lang.soft || r.l.lang.reads {
 			r.l.say(r.l.lang.line(command{Op: "interrupt", N: r.n}))
 		}
-		r.step = time.After(groupAfter)
+		r.after(groupAfter)
 	case 2:
 		if r.begun || r.l.lang.soft {
 			r.l.proc.Signal(syscall.SIGINT, true)
 		}
-		r.step = time.After(killAfter)
+		r.after(killAfter)
 	default:
-		r.step = nil
+		r.after(0)
 		r.l.end(fmt.Sprintf("the cell did not react to an interrupt within %v, so the interpreter was ended", nudgeAfter+groupAfter+killAfter))
 	}
 }
@@ -195,9 +216,10 @@ func (m *message) size() int64 {
 
 // watch notices an interpreter that lives and does nothing.
 type watch struct {
-	stops int       // times in a row that it was seen stopped
-	ping  uint64    // the last one
-	sent  time.Time // when it was sent; zero if it was answered
+	stops int           // times in a row that it was seen stopped
+	ping  uint64        // the last one
+	waits bool          // for its answer
+	sent  time.Duration // when it was sent, on the clock
 }
 
 // stopped ends an interpreter that was stopped by a signal: nobody in the box
@@ -220,11 +242,11 @@ func (w *watch) idle(l *life) {
 	w.stopped(l)
 	switch {
 	case !l.lang.pings:
-	case w.sent.IsZero():
+	case !w.waits:
 		w.ping++
-		w.sent = time.Now()
+		w.waits, w.sent = true, l.clock.Now()
 		l.say(l.lang.line(command{Op: "ping", N: w.ping}))
-	case time.Since(w.sent) > StuckAfter:
+	case l.clock.Now()-w.sent > StuckAfter:
 		l.end(fmt.Sprintf("the interpreter runs no cell and does not answer for %v, so it was ended", StuckAfter))
 	}
 }
@@ -232,6 +254,6 @@ func (w *watch) idle(l *life) {
 // pong takes an answer.
 func (w *watch) pong(n uint64) {
 	if n == w.ping {
-		w.sent = time.Time{}
+		w.waits = false
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/agentpb/agentpbconnect"
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 // Bounds.
@@ -57,6 +58,8 @@ type Config struct {
 	Dir string
 	// Env is the environment of contexts; what a request names goes before it.
 	Env []string
+	// Clock is the time of cells; nil is one of its own.
+	Clock *clock.Clock
 }
 
 // Service implements the service Contexts of agent.proto.
@@ -74,6 +77,9 @@ type Service struct {
 func New(c Config) *Service {
 	if c.Start == nil {
 		c.Start = Exec
+	}
+	if c.Clock == nil {
+		c.Clock = clock.New()
 	}
 	return &Service{config: c, sessions: map[string]*session{}}
 }

@@ -30,7 +30,7 @@ func (s handlers) Open(ctx context.Context, req *connect.Request[pb.OpenRequest]
 	if dir == "" {
 		dir = s.config.Dir
 	}
-	c := &session{id: "cx" + strings.ToLower(rand.Text()[:16]), lang: lang, start: s.config.Start, wake: make(chan struct{}, 1),
+	c := &session{id: "cx" + strings.ToLower(rand.Text()[:16]), lang: lang, start: s.config.Start, clock: s.config.Clock, wake: make(chan struct{}, 1),
 		program: Program{Env: environment(s.config.Env, req.Msg.Env), Dir: dir, User: req.Msg.User}}
 	err := c.live(ctx)
 	s.mu.Lock()
@@ -135,13 +135,11 @@ func (s handlers) Run(ctx context.Context, req *connect.Request[pb.RunRequest], 
 	if err != nil {
 		return err
 	}
-	if err := tell(ctx, story, max(req.Msg.From, 1), stream.Send); err != nil {
-		if req.Msg.Attached {
-			c.cancel(cell)
-		}
-		return err
+	err = tell(ctx, story, max(req.Msg.From, 1), stream.Send)
+	if err != nil && req.Msg.Attached {
+		c.abandon(cell)
 	}
-	return nil
+	return err
 }
 
 // check says what is wrong with a request, or the bound of the cell's text.

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -63,9 +64,10 @@ func languageOf(name string) *language {
 
 // command is one line to a driver.
 type command struct {
-	Op   string `json:"op"` // run, ping, interrupt
+	Op   string `json:"op"` // run, ping, interrupt, renew
 	N    uint64 `json:"n"`
 	Code string `json:"code,omitempty"`
+	Seed string `json:"seed,omitempty"` // 128 hexadecimal digits
 }
 
 // line is how a command is said.
@@ -73,6 +75,9 @@ func (l *language) line(c command) []byte {
 	if !l.reads {
 		b, _ := json.Marshal(c) // of strings and numbers only: no error
 		return append(b, '\n')
+	}
+	if c.Op == "renew" {
+		return []byte("{ RANDOM=" + strconv.FormatUint(seed(c.Seed), 10) + "; } 2>/dev/null\n")
 	}
 	end := fmt.Sprintf("__sunaba_end %d $?\n", c.N)
 	if c.Op != "run" {
@@ -94,4 +99,10 @@ func (l *language) check(code string) string {
 		return "the code has a zero byte"
 	}
 	return ""
+}
+
+// seed is as much of a seed as a shell takes: 32 bits, and not 0.
+func seed(digits string) uint64 {
+	n, _ := strconv.ParseUint(digits[:min(8, len(digits))], 16, 32)
+	return n | 1
 }

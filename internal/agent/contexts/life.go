@@ -8,11 +8,14 @@ import (
 	"regexp"
 	"sync"
 	"syscall"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 // life is one interpreter process, from its start to its end.
 type life struct {
 	lang     *language
+	clock    *clock.Clock
 	proc     Running
 	commands *os.File
 	lines    chan []byte // to the interpreter
@@ -30,7 +33,7 @@ type life struct {
 }
 
 // begin starts an interpreter. Its text goes to the sink, by two goroutines.
-func begin(start Starter, lang *language, p Program, text func(stream int, b []byte)) (*life, error) {
+func begin(start Starter, lang *language, c *clock.Clock, p Program, text func(stream int, b []byte)) (*life, error) {
 	var mine, theirs []*os.File
 	closeAll := func(fs []*os.File) {
 		for _, f := range fs {
@@ -50,7 +53,7 @@ func begin(start Starter, lang *language, p Program, text func(stream int, b []b
 		mine, theirs = append(mine, our), append(theirs, their)
 		return our, their, nil
 	}
-	commands, c, err1 := pipe(false)
+	commands, told, err1 := pipe(false)
 	driver, d, err2 := pipe(false)
 	out, o, err3 := pipe(true)
 	errs, e, err4 := pipe(true)
@@ -61,11 +64,11 @@ func begin(start Starter, lang *language, p Program, text func(stream int, b []b
 	}
 	p.Stdout, p.Stderr = o, e
 	if lang.reads {
-		p.Stdin, p.Extra = c, []*os.File{t}
+		p.Stdin, p.Extra = told, []*os.File{t}
 	} else {
-		p.Extra = []*os.File{c, t, d}
+		p.Extra = []*os.File{told, t, d}
 	}
-	l := &life{lang: lang, commands: commands, lines: make(chan []byte, 16), messages: make(chan message),
+	l := &life{lang: lang, clock: c, commands: commands, lines: make(chan []byte, 16), messages: make(chan message),
 		quit: make(chan struct{}), dead: make(chan struct{})}
 	var err error
 	for _, argv := range lang.argvs {

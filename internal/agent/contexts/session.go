@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 // session is one context: an interpreter, what waits for it, and what it did.
@@ -19,6 +20,7 @@ type session struct {
 	id      string
 	lang    *language
 	start   Starter
+	clock   *clock.Clock
 	program Program // what all its lives have in common
 
 	changing sync.Mutex // held while a life is made or ended
@@ -38,6 +40,7 @@ type session struct {
 	between between
 	readers int
 	closed  bool
+	seed    string // to be given to the interpreter before its next cell, or empty
 }
 
 // errDir is wrapped by errors about a working folder.
@@ -51,7 +54,7 @@ func (s *session) live(ctx context.Context) error {
 	s.mu.Lock()
 	s.between = between{}
 	s.mu.Unlock()
-	l, err := begin(s.start, s.lang, s.program, s.text)
+	l, err := begin(s.start, s.lang, s.clock, s.program, s.text)
 	if err != nil {
 		return err
 	}
@@ -73,7 +76,7 @@ func (s *session) live(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.between = between{}
 	s.life, s.kernel, s.state, s.detail = l, kernel, pb.Context_STATE_IDLE, ""
-	s.count, s.started, s.served = 0, time.Now(), make(chan struct{})
+	s.count, s.started, s.served, s.seed = 0, time.Now(), make(chan struct{}), ""
 	go s.serve(l, s.served)
 	return nil
 }
@@ -120,8 +123,9 @@ func (s *session) serve(l *life, served chan struct{}) {
 	defer tick.Stop()
 	var w watch
 	for {
+		s.reseed(l)
 		if c, n := s.next(); c != nil {
-			r := &run{l: l, c: c, n: n, began: time.Now()}
+			r := &run{l: l, c: c, n: n, began: l.clock.Now()}
 			end := r.follow()
 			w = watch{ping: w.ping}
 			if end.Outcome == pb.CellEnd_OUTCOME_DIED {
@@ -217,6 +221,9 @@ func (s *session) submit(req *pb.RunRequest, limit int64) (*cell, *story, error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.record.cells[req.Cell]; c != nil {
+		if req.Attached {
+			c.attached++
+		}
 		if c.story == nil {
 			return nil, nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("cannot tell of cell %q: it was run, and its story is no longer kept", req.Cell))
 		}
@@ -231,12 +238,12 @@ func (s *session) submit(req *pb.RunRequest, limit int64) (*cell, *story, error)
 		return nil, nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("cannot queue a cell: %d wait already", MaxQueue))
 	}
 	c := &cell{id: req.Cell, code: req.Code, timeout: millis(req.TimeoutMillis), story: newStory(limit), ask: make(chan struct{}, 1)}
+	if req.Attached {
+		c.attached = 1
+	}
 	s.record.add(c)
 	s.queue = append(s.queue, c)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.poke()
 	return c, c.story, nil
 }
 

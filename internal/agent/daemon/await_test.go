@@ -5,6 +5,7 @@ import (
 	"time"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
@@ -28,7 +29,7 @@ func TestAProgramWaitsForItsFirstReaderUnlessDetached(t *testing.T) {
 // who was cut off says: it goes on further back, and its place is still its own.
 // Else what it left behind would hold the program up until the place's time is over.
 func TestAReaderWhoComesBackFurtherBackTakesItsPlace(t *testing.T) {
-	o := newOutput(maxRing, false)
+	o := newOutput(maxRing, false, clock.New())
 	o.rings[stdout].append(make([]byte, 2<<20), false)
 	begin := func(at int64) *follower {
 		f, err := o.follow([2]int64{at, 0})
@@ -54,7 +55,7 @@ func TestAReaderWhoComesBackFurtherBackTakesItsPlace(t *testing.T) {
 
 // The same, if the end of the one that was cut is noticed only after its return.
 func TestAReaderWhoIsBackBeforeItsEndIsNoticedLeavesNoPlace(t *testing.T) {
-	o := newOutput(maxRing, false)
+	o := newOutput(maxRing, false, clock.New())
 	o.rings[stdout].append(make([]byte, 2<<20), false)
 	begin := func(at int64) *follower {
 		f, err := o.follow([2]int64{at, 0})

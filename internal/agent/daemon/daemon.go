@@ -24,6 +24,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
+	"github.com/sunaba-dev/sunaba/internal/agent/contexts"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -37,6 +39,7 @@ type agent struct {
 	starter *starter
 	slots   slots
 	table   *table
+	code    *contexts.Service
 }
 
 // Main runs the agent until the box ends and returns its exit code. See
@@ -68,7 +71,7 @@ func serve(a args) error {
 	if err != nil {
 		return err
 	}
-	d := &agent{args: a, started: time.Now(), starter: s, slots: newSlots(), table: newTable(s)}
+	d := &agent{args: a, started: time.Now(), starter: s, slots: newSlots(), table: newTable(s, clock.New())}
 	streams := newStreams()
 	if err := streams.open(a); err != nil {
 		return err

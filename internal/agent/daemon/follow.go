@@ -98,7 +98,7 @@ func (o *output) cutOff(f *follower) {
 	if o.succeeded(f) {
 		return
 	}
-	l := lease{high: f.pos, until: time.Now().Add(leaseTime)}
+	l := lease{high: f.pos, until: o.clock.Now() + leaseTime}
 	for i := range l.low {
 		l.low[i] = o.behind(f, i)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 // output is what a process has written, the tail of it, and who follows.
@@ -27,6 +29,7 @@ type output struct {
 	held      *atomic.Int64 // what all rings of living processes take; nil is not counted
 	limit     uint64
 	over      func() // called once, when more than limit was written; may be nil
+	clock     *clock.Clock
 }
 
 const (
@@ -34,6 +37,7 @@ const (
 	stderr = 1
 
 	leaseTime = 30 * time.Second
+	leastWait = 10 * time.Millisecond // the clock may stand just before a lease's end
 	minRing   = 512 << 10
 	maxRing   = 4 << 20
 	firstRing = 4 << 10
@@ -66,7 +70,7 @@ type ring struct {
 // between low and high.
 type lease struct {
 	low, high [2]uint64
-	until     time.Time
+	until     time.Duration // of the clock
 }
 
 // follower is a reader of both streams.
@@ -80,11 +84,11 @@ type follower struct {
 
 // newOutput keeps so many bytes of each stream; if somebody is awaited, as if
 // that one had read from the beginning and been cut off just now.
-func newOutput(keep uint64, awaited bool) *output {
+func newOutput(keep uint64, awaited bool, c *clock.Clock) *output {
 	size := min(max(keep, minRing), maxRing)
-	o := &output{followers: map[*follower]struct{}{}}
+	o := &output{followers: map[*follower]struct{}{}, clock: c}
 	if awaited {
-		o.leases = []lease{{until: time.Now().Add(leaseTime)}}
+		o.leases = []lease{{until: c.Now() + leaseTime}}
 	}
 	for i := range o.rings {
 		o.rings[i] = ring{size: int(size), room: make(chan struct{}, 1)}
@@ -119,7 +123,7 @@ func (o *output) behind(f *follower, i int) uint64 {
 
 // roomFor is how many bytes of a stream may be taken now, and when to ask again
 // if it is none.
-func (o *output) roomFor(i int, now time.Time) (n int, again time.Duration) {
+func (o *output) roomFor(i int, now time.Duration) (n int, again time.Duration) {
 	r := &o.rings[i]
 	if o.ended {
 		return most, 0
@@ -131,9 +135,9 @@ func (o *output) roomFor(i int, now time.Time) (n int, again time.Duration) {
 	again = leaseTime
 	live := o.leases[:0]
 	for _, l := range o.leases {
-		if left := l.until.Sub(now); left > 0 {
+		if left := l.until - now; left > 0 {
 			live = append(live, l)
-			kept, held, again = min(kept, l.low[i]), true, min(again, left)
+			kept, held, again = min(kept, l.low[i]), true, min(again, max(left, leastWait))
 		}
 	}
 	o.leases = live
@@ -148,7 +152,7 @@ func (o *output) roomFor(i int, now time.Time) (n int, again time.Duration) {
 func (o *output) readInto(i, fd int, scratch []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	room, _ := o.roomFor(i, time.Now())
+	room, _ := o.roomFor(i, o.clock.Now())
 	if room == 0 {
 		return 0, errNoRoom
 	}

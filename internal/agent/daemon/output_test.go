@@ -17,6 +17,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
@@ -205,14 +206,14 @@ func (c *client) waitEnd(t testing.TB, pid uint32) *pb.End {
 
 // TestPlaceOfAReaderIsKeptForAWhile goes by the clock that it is given.
 func TestPlaceOfAReaderIsKeptForAWhile(t *testing.T) {
-	o := newOutput(0, false)
+	o := newOutput(0, false, clock.New())
 	f, err := o.follow([2]int64{0, 0})
 	if err != nil {
 		t.Fatal(err)
 	}
 	fill := func(n int) { o.rings[stdout].append(make([]byte, n), false) }
 	fill(minRing)
-	now := time.Now()
+	now := o.clock.Now()
 	if n, _ := o.roomFor(stdout, now); n != 0 {
 		t.Errorf("room for %d bytes before the first was sent", n)
 	}
@@ -230,15 +231,15 @@ func TestPlaceOfAReaderIsKeptForAWhile(t *testing.T) {
 		t.Errorf("the other stream has room for %d bytes", n)
 	}
 	o.leave(f, true)
-	n, again := o.roomFor(stdout, time.Now())
+	n, again := o.roomFor(stdout, o.clock.Now())
 	if n != 0 || again < leaseTime/2 || again > leaseTime {
 		t.Errorf("just cut: room for %d bytes, again in %v", n, again)
 	}
-	if n, _ = o.roomFor(stdout, time.Now().Add(leaseTime)); n != most {
+	if n, _ = o.roomFor(stdout, o.clock.Now()+leaseTime); n != most {
 		t.Errorf("cut long ago: room for %d bytes", n)
 	}
 	o.ended = true
-	if n, _ = o.roomFor(stdout, time.Now()); n != most {
+	if n, _ = o.roomFor(stdout, o.clock.Now()); n != most {
 		t.Errorf("after the process's end: room for %d bytes", n)
 	}
 }
@@ -295,7 +296,7 @@ func TestRingsOfAllProcessesAreBounded(t *testing.T) {
 	var all []*output
 	scratch := make([]byte, most)
 	for range 2 * maxHeld / maxRing {
-		o := newOutput(maxRing, false)
+		o := newOutput(maxRing, false, clock.New())
 		o.held = &held
 		all = append(all, o)
 		for range maxRing/most + 1 {

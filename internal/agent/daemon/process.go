@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 // process is a program that was started here, and its record afterwards.
@@ -34,7 +35,7 @@ type process struct {
 	ended  time.Time
 	by     pb.End_By // who ended it: the deadline, its output, or nobody
 	short  bool      // it, or one below it, was killed for want of memory
-	timers []*time.Timer
+	timers []*clock.Timer
 	end    *pb.End // all of it is told: nothing of it changes any more
 }
 
@@ -52,7 +53,8 @@ const (
 type table struct {
 	starter *starter
 	scratch *scratches
-	started sync.Mutex // one start at a time
+	clock   *clock.Clock // of programs
+	started sync.Mutex   // one start at a time
 	held    atomic.Int64
 
 	mu   sync.Mutex
@@ -60,8 +62,8 @@ type table struct {
 	live map[int]*process // not reaped
 }
 
-func newTable(s *starter) *table {
-	t := &table{starter: s, scratch: newScratches(), live: map[int]*process{}}
+func newTable(s *starter, c *clock.Clock) *table {
+	t := &table{starter: s, scratch: newScratches(), clock: c, live: map[int]*process{}}
 	t.reapForEver()
 	return t
 }

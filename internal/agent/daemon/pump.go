@@ -64,7 +64,7 @@ func (p *pump) run() {
 func (p *pump) waitRoom() bool {
 	for {
 		p.out.mu.Lock()
-		n, again := p.out.roomFor(p.i, time.Now())
+		n, again := p.out.roomFor(p.i, p.out.clock.Now())
 		ended := p.out.ended
 		p.out.mu.Unlock()
 		if ended {

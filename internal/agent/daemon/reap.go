@@ -122,5 +122,5 @@ func (t *table) condemn(p *process, by pb.End_By, grace time.Duration) {
 	}
 	_ = syscall.Kill(-p.pid, syscall.SIGTERM)
 	_ = syscall.Kill(-p.pid, syscall.SIGCONT) // one that is stopped must hear it
-	p.timers = append(p.timers, time.AfterFunc(grace, func() { t.condemn(p, by, 0) }))
+	p.timers = append(p.timers, t.clock.AfterFunc(grace, func() { t.condemn(p, by, 0) }))
 }

@@ -3,10 +3,12 @@ package daemon
 import (
 	"context"
 	"testing"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/clock"
 )
 
 func TestAReaderTakesItsPlaceBeforeItsOldCallHasNoticed(t *testing.T) {
-	o := newOutput(minRing, false)
+	o := newOutput(minRing, false, clock.New())
 	ctx, cancel := context.WithCancel(t.Context())
 	old, err := o.follow([2]int64{0, 0})
 	if err != nil {

@@ -25,9 +25,9 @@ func (a *agent) serve(l net.Listener) error {
 	mux.Handle(agentpbconnect.NewProcessesHandler(processes{a}, opts...))
 	mux.Handle(agentpbconnect.NewFilesHandler(files{a}, opts...))
 	mux.Handle(agentpbconnect.NewMachineHandler(machine{a}, opts...))
-	code := contexts.New(contexts.Config{Start: a.interpreter, Dir: a.args.dir})
-	defer code.Close()
-	mux.Handle(code.Handler())
+	a.code = contexts.New(contexts.Config{Start: a.interpreter, Dir: a.args.dir, Clock: a.table.clock})
+	defer a.code.Close()
+	mux.Handle(a.code.Handler())
 	var p http.Protocols
 	p.SetUnencryptedHTTP2(true)
 	srv := &http.Server{

@@ -55,7 +55,7 @@ func (a *agent) start(_ context.Context, m *pb.StartRequest) (*process, error) {
 	}
 	p := &process{
 		argv: m.Argv, dir: m.Dir, user: m.User, tag: m.Tag, number: m.Idempotency,
-		out: newOutput(m.KeepBytes, !m.Detached), exited: make(chan struct{}), done: make(chan struct{}),
+		out: newOutput(m.KeepBytes, !m.Detached, t.clock), exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.out.held = &t.held
 	if p.dir == "" {
@@ -82,7 +82,7 @@ func (a *agent) start(_ context.Context, m *pb.StartRequest) (*process, error) {
 	}
 	go t.attend(p)
 	if m.TimeoutMillis > 0 {
-		timer := time.AfterFunc(millis(m.TimeoutMillis), func() { t.condemn(p, pb.End_BY_DEADLINE, millis(m.GraceMillis)) })
+		timer := t.clock.AfterFunc(millis(m.TimeoutMillis), func() { t.condemn(p, pb.End_BY_DEADLINE, millis(m.GraceMillis)) })
 		t.mu.Lock()
 		if p.timers = append(p.timers, timer); t.live[p.pid] != p {
 			timer.Stop() // it was quick

@@ -2,8 +2,6 @@ package guest
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -30,24 +28,12 @@ func again[Req, Res any](ctx context.Context, g *Guest, op string, f method[Req,
 }
 
 func try[Req, Res any](ctx context.Context, g *Guest, op string, f method[Req, Res], req *Req) (res *Res, broke bool, err error) {
-	leave, err := g.enter(op)
+	leave, err := g.enter(ctx, op, true)
 	if err != nil {
 		return nil, false, err
 	}
 	defer leave()
-	t := &trip{began: time.Now()}
-	own, cancel := context.WithTimeoutCause(context.WithValue(ctx, tripKey{}, t), g.o.Call, errSilent)
-	defer cancel()
-	answer, err := f(own, connect.NewRequest(req))
-	if err == nil {
-		return answer.Msg, false, nil
-	}
-	// The agent's clock may be the first to notice: both have the same deadline.
-	if ctx.Err() == nil && (own.Err() != nil || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
-		g.link.doubt(t)
-		return nil, false, failed(own, op, errors.Join(errSilent, err))
-	}
-	return nil, t.broke(), failed(own, op, err)
+	return exchange(ctx, g, op, f, req)
 }
 
 // refused makes an error for what is not even asked.

@@ -46,17 +46,20 @@ func (g *Guest) RunCell(ctx context.Context, id string, cell box.Cell, fn func(b
 	if output == 0 {
 		output = box.DefaultCellOutput
 	}
-	s, err := listen(ctx, g, op, g.contexts.Run, &agentpb.RunRequest{
-		Context: id, Cell: cell.ID, Code: cell.Code, TimeoutMillis: millis(cell.Timeout),
-		From: cell.From, Attached: cell.Attached, OutputBytes: uint64(output),
-	})
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	// A byte that is no text may become three (U+FFFD).
 	t := story{next: max(cell.From, 1), first: true, text: 3*output + 64<<10}
-	return passOn(s, t.event, func(e box.CellEvent) bool { return e.Kind == box.EventEnd }, fn)
+	last := func(e box.CellEvent) bool { return e.Kind == box.EventEnd }
+	return resumed(ctx, g, op, fn, func(fn func(box.CellEvent) error) error {
+		s, err := hear(ctx, g, op, g.contexts.Run, &agentpb.RunRequest{
+			Context: id, Cell: cell.ID, Code: cell.Code, TimeoutMillis: millis(cell.Timeout),
+			From: t.next, Attached: cell.Attached, OutputBytes: uint64(output),
+		}, func() {})
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return passOn(s, t.event, last, fn)
+	})
 }
 
 // story is how far a cell's story was told.

@@ -22,7 +22,7 @@ func (g *Guest) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 	if port == 0 {
 		return nil, refused(op, "there is no port 0")
 	}
-	leave, err := g.enter(op)
+	leave, err := g.enter(ctx, op, false)
 	if err != nil {
 		return nil, err
 	}

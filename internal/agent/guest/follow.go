@@ -18,13 +18,23 @@ func (g *Guest) Follow(ctx context.Context, p box.ProcessRef, from box.Positions
 	if err != nil {
 		return err
 	}
-	s, err := listen(ctx, g, op, g.processes.Output, &agentpb.OutputRequest{Pid: pid, StdoutFrom: from.Stdout, StderrFrom: from.Stderr})
-	if err != nil {
-		return err
-	}
-	defer s.close()
 	t := tale{stdout: max(from.Stdout, 0), stderr: max(from.Stderr, 0)}
-	return passOn(s, t.event, func(e box.ProcessEvent) bool { return e.Kind == box.EventEnd }, fn)
+	last := func(e box.ProcessEvent) bool { return e.Kind == box.EventEnd }
+	return resumed(ctx, g, op, fn, func(fn func(box.ProcessEvent) error) error {
+		req := &agentpb.OutputRequest{Pid: pid, StdoutFrom: from.Stdout, StderrFrom: from.Stderr}
+		if t.stdout > 0 {
+			req.StdoutFrom = t.stdout
+		}
+		if t.stderr > 0 {
+			req.StderrFrom = t.stderr
+		}
+		s, err := hear(ctx, g, op, g.processes.Output, req, func() {})
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return passOn(s, t.event, last, fn)
+	})
 }
 
 // tale is how far a process's story was told: where the next byte of each

@@ -55,7 +55,10 @@ type Guest struct {
 	contexts  agentpbconnect.ContextsClient
 }
 
-var _ box.Guest = (*Guest)(nil)
+var (
+	_ box.Guest   = (*Guest)(nil)
+	_ box.Renewer = (*Guest)(nil)
+)
 
 // New returns the guest behind the streams that dial opens, which is usually
 // box.Lasting's Agent. It does not dial before the first call, and dials anew
@@ -103,12 +106,18 @@ func clientOptions(most int) []connect.ClientOption {
 	}
 }
 
-// enter takes a slot for a call or stream; the function that it returns gives it
-// back.
-func (g *Guest) enter(op string) (func(), error) {
+// enter takes a slot for a call or stream, and waits while the guest is parked;
+// the function that it returns gives the slot back. A call is short if it cannot
+// be resumed.
+func (g *Guest) enter(ctx context.Context, op string, short bool) (func(), error) {
 	select {
 	case g.slots <- struct{}{}:
-		return func() { <-g.slots }, nil
+		done, err := g.link.gate.pass(ctx, g.link.ended, short)
+		if err != nil {
+			<-g.slots
+			return nil, failed(ctx, op, err)
+		}
+		return func() { done(); <-g.slots }, nil
 	default:
 		e := box.Errorf(box.Exhausted, op, "cannot %s: %d calls to this box are under way", op, cap(g.slots))
 		e.Retry = time.Second

@@ -41,6 +41,7 @@ type link struct {
 	now   atomic.Pointer[conn]
 	ended chan struct{}
 	once  sync.Once
+	gate  gate
 }
 
 // conn is a connection on which the agent has said Hello.
@@ -48,6 +49,8 @@ type conn struct {
 	http *http.ClientConn
 	wire *wire
 	dir  string // the box's working folder
+	// parked is set before the connection is closed for a copy of the box.
+	parked atomic.Bool
 }
 
 // trip is what one call leaves behind: the connection that it took.
@@ -117,6 +120,9 @@ func (l *link) current(ctx context.Context) (*conn, error) {
 	case <-l.ended:
 		return nil, errClosed
 	default:
+	}
+	if past, _ := ctx.Value(pastKey{}).(bool); !past && l.gate.isShut() {
+		return nil, errParked // it had passed the gate before that was shut
 	}
 	if c := l.now.Load(); c != nil && c.http.Err() == nil {
 		switch {

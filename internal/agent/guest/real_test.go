@@ -22,6 +22,12 @@ import (
 // on this host.
 func real(t *testing.T) (*guest.Guest, string) {
 	t.Helper()
+	g, dir, _ := realBox(t)
+	return g, dir
+}
+
+func realBox(t *testing.T) (*guest.Guest, string, box.Box) {
+	t.Helper()
 	tier := fake.New(fake.Config{Agent: harness.Daemon(t), State: t.TempDir()})
 	b, err := tier.Create(t.Context(), box.Spec{ID: box.NewID(), Lasting: true})
 	if err != nil {
@@ -34,7 +40,7 @@ func real(t *testing.T) (*guest.Guest, string) {
 			t.Error(err)
 		}
 	})
-	return g, tier.Dir(b.ID())
+	return g, tier.Dir(b.ID()), b
 }
 
 func sh(script string) box.ProcessSpec {

@@ -28,6 +28,8 @@ import (
 func calls() map[string]guestCall {
 	return map[string]guestCall{
 		"start": start, "processes": processes, "follow": follow, "stat": stat, "list": list, "read": read,
+		"hold":  func(ctx context.Context, g *guest.Guest) error { return g.Hold(ctx) },
+		"renew": func(ctx context.Context, g *guest.Guest) error { return g.Renew(ctx, box.Renewal{Copy: true}) },
 		"watch": watch, "metrics": metrics, "open": open, "cell": cell, "dial": dial, "pack": pack,
 		"write": func(ctx context.Context, g *guest.Guest) error {
 			_, err := g.Write(ctx, "/work/f", box.WriteOptions{}, io.LimitReader(endless{}, 1<<20))

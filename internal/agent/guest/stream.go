@@ -22,16 +22,24 @@ type listener[Res any] struct {
 	stream *connect.ServerStreamForClient[Res]
 }
 
-// listen opens a stream. It is to be closed.
-func listen[Req, Res any](ctx context.Context, g *Guest, op string,
-	open func(context.Context, *connect.Request[Req]) (*connect.ServerStreamForClient[Res], error), req *Req) (*listener[Res], error) {
-	leave, err := g.enter(op)
+// opener is a method of one of the clients that answers with a stream.
+type opener[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.ServerStreamForClient[Res], error)
+
+// listen opens a stream that cannot be resumed. It is to be closed.
+func listen[Req, Res any](ctx context.Context, g *Guest, op string, open opener[Req, Res], req *Req) (*listener[Res], error) {
+	leave, err := g.enter(ctx, op, true)
 	if err != nil {
 		return nil, err
 	}
+	return hear(ctx, g, op, open, req, leave)
+}
+
+// hear opens a stream for who has entered.
+func hear[Req, Res any](ctx context.Context, g *Guest, op string, open opener[Req, Res], req *Req, leave func()) (*listener[Res], error) {
 	s := &listener[Res]{g: g, op: op, leave: leave, trip: &trip{began: time.Now()}}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(ctx, tripKey{}, s.trip))
 	s.clock = g.clock(s.cancel)
+	var err error
 	s.stream, err = open(s.ctx, connect.NewRequest(req))
 	s.clock.Stop()
 	if err != nil {
@@ -65,6 +73,9 @@ func (s *listener[Res]) next() (*Res, error) {
 func (s *listener[Res]) failed(err error) error {
 	if context.Cause(s.ctx) == errSilent {
 		s.g.link.doubt(s.trip)
+	}
+	if s.trip.parked(err) {
+		return cutShort(s.op)
 	}
 	return failed(s.ctx, s.op, err)
 }
@@ -108,6 +119,8 @@ func passOn[Res, Event any](s *listener[Res], read func(*Res) (Event, error), en
 			return fn(*last)
 		case errors.Is(err, io.EOF):
 			return s.failed(lie("a story without an end"))
+		case last != nil && errors.Is(err, errParked):
+			return fn(*last)
 		case err != nil:
 			return err
 		case last != nil:

@@ -134,7 +134,7 @@ type sender[Req, Res any] struct {
 }
 
 func send[Req, Res any](ctx context.Context, g *Guest, op string, open func(context.Context) *connect.ClientStreamForClient[Req, Res]) (*sender[Req, Res], error) {
-	leave, err := g.enter(op)
+	leave, err := g.enter(ctx, op, true)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +175,9 @@ func (s *sender[Req, Res]) finish(early bool) (*Res, error) {
 func (s *sender[Req, Res]) failed(err error) error {
 	if context.Cause(s.ctx) == errSilent {
 		s.g.link.doubt(s.trip)
+	}
+	if s.trip.parked(err) {
+		return cutShort(s.op)
 	}
 	return failed(s.ctx, s.op, err)
 }

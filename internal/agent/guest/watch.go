@@ -15,17 +15,26 @@ func (g *Guest) Watch(ctx context.Context, path string, recursive bool, fn func(
 	if err := asked(op, path); err != nil {
 		return err
 	}
-	s, err := listen(ctx, g, op, g.files.Watch, &agentpb.WatchRequest{Path: []byte(path), Recursive: recursive})
-	if err != nil {
-		return err
-	}
-	defer s.close()
+	told := false // that the watch stands
 	var beats beats
+	return resumed(ctx, g, op, fn, func(fn func(box.Change) error) error {
+		s, err := hear(ctx, g, op, g.files.Watch, &agentpb.WatchRequest{Path: []byte(path), Recursive: recursive}, func() {})
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return changes(s, &beats, &told, fn)
+	})
+}
+
+// changes passes on what a watch tells. If it is one more, there may have been
+// changes that none has seen.
+func changes(s *listener[agentpb.WatchResponse], beats *beats, told *bool, fn func(box.Change) error) error {
 	stands := false
 	for {
 		m, err := s.next()
 		if errors.Is(err, io.EOF) {
-			return box.Errorf(box.NotFound, op, "cannot %s: it is gone", op)
+			return box.Errorf(box.NotFound, s.op, "cannot %s: it is gone", s.op)
 		}
 		if err != nil {
 			return err
@@ -40,6 +49,10 @@ func (g *Guest) Watch(ctx context.Context, path string, recursive bool, fn func(
 				continue
 			}
 			stands = true
+			if *told {
+				c.What = box.ChangeLost
+			}
+			*told = true
 		case *agentpb.WatchResponse_Change:
 			if !stands {
 				return s.failed(lie("a change before the watch stood"))

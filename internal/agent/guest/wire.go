@@ -3,6 +3,7 @@ package guest
 import (
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,15 +28,17 @@ var (
 // says nothing any more, is one of those.
 type wire struct {
 	net.Conn
-	head    []byte       // of a frame, as far as it has come
-	payload int          // bytes of the frame that have not come
-	read    atomic.Int64 // bytes
-	allowed atomic.Int64 // bytes
-	last    atomic.Int64 // time of the last byte, Unix nanoseconds
+	head    []byte        // of a frame, as far as it has come
+	payload int           // bytes of the frame that have not come
+	read    atomic.Int64  // bytes
+	allowed atomic.Int64  // bytes
+	last    atomic.Int64  // time of the last byte, Unix nanoseconds
+	ended   chan struct{} // closed when nothing more comes
+	once    sync.Once
 }
 
 func newWire(c net.Conn) *wire {
-	w := &wire{Conn: c}
+	w := &wire{Conn: c, ended: make(chan struct{})}
 	w.allowed.Store(idleBytes)
 	w.last.Store(time.Now().UnixNano())
 	return w
@@ -48,6 +51,9 @@ func (w *wire) lastRead() time.Time { return time.Unix(0, w.last.Load()) }
 
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
+	if err != nil {
+		w.once.Do(func() { close(w.ended) })
+	}
 	if n > 0 {
 		w.last.Store(time.Now().UnixNano())
 		if !w.frames(p[:n]) {

@@ -86,6 +86,10 @@ const (
 	MachineMetricsProcedure = "/sunaba.agent.v1.Machine/Metrics"
 	// MachineDialProcedure is the fully-qualified name of the Machine's Dial RPC.
 	MachineDialProcedure = "/sunaba.agent.v1.Machine/Dial"
+	// MachineHoldProcedure is the fully-qualified name of the Machine's Hold RPC.
+	MachineHoldProcedure = "/sunaba.agent.v1.Machine/Hold"
+	// MachineRenewProcedure is the fully-qualified name of the Machine's Renew RPC.
+	MachineRenewProcedure = "/sunaba.agent.v1.Machine/Renew"
 	// ContextsOpenProcedure is the fully-qualified name of the Contexts's Open RPC.
 	ContextsOpenProcedure = "/sunaba.agent.v1.Contexts/Open"
 	// ContextsListProcedure is the fully-qualified name of the Contexts's List RPC.
@@ -653,6 +657,11 @@ type MachineClient interface {
 	// Dial connects to a port of the box's loopback interface, and says so in a
 	// first message without data. The stream ends when the port sends no more.
 	Dial(context.Context) *connect.BidiStreamForClient[agentpb.DialRequest, agentpb.DialResponse]
+	// Hold says that the box is about to stand still: the time of programs, cells
+	// and readers that were cut off does not go on, until Renew.
+	Hold(context.Context, *connect.Request[agentpb.HoldRequest]) (*connect.Response[agentpb.HoldResponse], error)
+	// Renew says that the box goes on, or that it is a copy.
+	Renew(context.Context, *connect.Request[agentpb.RenewRequest]) (*connect.Response[agentpb.RenewResponse], error)
 }
 
 // NewMachineClient constructs a client for the sunaba.agent.v1.Machine service. By default, it uses
@@ -684,6 +693,18 @@ func NewMachineClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(machineMethods.ByName("Dial")),
 			connect.WithClientOptions(opts...),
 		),
+		hold: connect.NewClient[agentpb.HoldRequest, agentpb.HoldResponse](
+			httpClient,
+			baseURL+MachineHoldProcedure,
+			connect.WithSchema(machineMethods.ByName("Hold")),
+			connect.WithClientOptions(opts...),
+		),
+		renew: connect.NewClient[agentpb.RenewRequest, agentpb.RenewResponse](
+			httpClient,
+			baseURL+MachineRenewProcedure,
+			connect.WithSchema(machineMethods.ByName("Renew")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -692,6 +713,8 @@ type machineClient struct {
 	hello   *connect.Client[agentpb.HelloRequest, agentpb.HelloResponse]
 	metrics *connect.Client[agentpb.MetricsRequest, agentpb.MetricsResponse]
 	dial    *connect.Client[agentpb.DialRequest, agentpb.DialResponse]
+	hold    *connect.Client[agentpb.HoldRequest, agentpb.HoldResponse]
+	renew   *connect.Client[agentpb.RenewRequest, agentpb.RenewResponse]
 }
 
 // Hello calls sunaba.agent.v1.Machine.Hello.
@@ -709,6 +732,16 @@ func (c *machineClient) Dial(ctx context.Context) *connect.BidiStreamForClient[a
 	return c.dial.CallBidiStream(ctx)
 }
 
+// Hold calls sunaba.agent.v1.Machine.Hold.
+func (c *machineClient) Hold(ctx context.Context, req *connect.Request[agentpb.HoldRequest]) (*connect.Response[agentpb.HoldResponse], error) {
+	return c.hold.CallUnary(ctx, req)
+}
+
+// Renew calls sunaba.agent.v1.Machine.Renew.
+func (c *machineClient) Renew(ctx context.Context, req *connect.Request[agentpb.RenewRequest]) (*connect.Response[agentpb.RenewResponse], error) {
+	return c.renew.CallUnary(ctx, req)
+}
+
 // MachineHandler is an implementation of the sunaba.agent.v1.Machine service.
 type MachineHandler interface {
 	Hello(context.Context, *connect.Request[agentpb.HelloRequest]) (*connect.Response[agentpb.HelloResponse], error)
@@ -716,6 +749,11 @@ type MachineHandler interface {
 	// Dial connects to a port of the box's loopback interface, and says so in a
 	// first message without data. The stream ends when the port sends no more.
 	Dial(context.Context, *connect.BidiStream[agentpb.DialRequest, agentpb.DialResponse]) error
+	// Hold says that the box is about to stand still: the time of programs, cells
+	// and readers that were cut off does not go on, until Renew.
+	Hold(context.Context, *connect.Request[agentpb.HoldRequest]) (*connect.Response[agentpb.HoldResponse], error)
+	// Renew says that the box goes on, or that it is a copy.
+	Renew(context.Context, *connect.Request[agentpb.RenewRequest]) (*connect.Response[agentpb.RenewResponse], error)
 }
 
 // NewMachineHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -743,6 +781,18 @@ func NewMachineHandler(svc MachineHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(machineMethods.ByName("Dial")),
 		connect.WithHandlerOptions(opts...),
 	)
+	machineHoldHandler := connect.NewUnaryHandler(
+		MachineHoldProcedure,
+		svc.Hold,
+		connect.WithSchema(machineMethods.ByName("Hold")),
+		connect.WithHandlerOptions(opts...),
+	)
+	machineRenewHandler := connect.NewUnaryHandler(
+		MachineRenewProcedure,
+		svc.Renew,
+		connect.WithSchema(machineMethods.ByName("Renew")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/sunaba.agent.v1.Machine/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MachineHelloProcedure:
@@ -751,6 +801,10 @@ func NewMachineHandler(svc MachineHandler, opts ...connect.HandlerOption) (strin
 			machineMetricsHandler.ServeHTTP(w, r)
 		case MachineDialProcedure:
 			machineDialHandler.ServeHTTP(w, r)
+		case MachineHoldProcedure:
+			machineHoldHandler.ServeHTTP(w, r)
+		case MachineRenewProcedure:
+			machineRenewHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -770,6 +824,14 @@ func (UnimplementedMachineHandler) Metrics(context.Context, *connect.Request[age
 
 func (UnimplementedMachineHandler) Dial(context.Context, *connect.BidiStream[agentpb.DialRequest, agentpb.DialResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("sunaba.agent.v1.Machine.Dial is not implemented"))
+}
+
+func (UnimplementedMachineHandler) Hold(context.Context, *connect.Request[agentpb.HoldRequest]) (*connect.Response[agentpb.HoldResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sunaba.agent.v1.Machine.Hold is not implemented"))
+}
+
+func (UnimplementedMachineHandler) Renew(context.Context, *connect.Request[agentpb.RenewRequest]) (*connect.Response[agentpb.RenewResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("sunaba.agent.v1.Machine.Renew is not implemented"))
 }
 
 // ContextsClient is a client for the sunaba.agent.v1.Contexts service.

@@ -109,6 +109,57 @@
     return code;
   };
 
+  // Random numbers that are no other copy's. V8's own generator cannot be seeded,
+  // so Math.random is one that can: xoshiro128** (Blackman, Vigna), 53 bits of it.
+  let [a, b, c, d] = [1, 2, 3, 4];
+  const seed = (bytes) => {
+    [a, b, c, d] = [0, 4, 8, 12].map((at) => bytes.readUInt32LE(at));
+    d |= 1; // not all may be 0
+  };
+  const next = () => {
+    const x = Math.imul(b, 5), out = Math.imul((x << 7) | (x >>> 25), 9) >>> 0, t = b << 9;
+    c ^= a; d ^= b; b ^= c; a ^= d; c ^= t;
+    d = (d << 11) | (d >>> 21);
+    return out;
+  };
+  const { random } = { random() { return ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992; } };
+  Object.defineProperty(Math, 'random', { value: random, writable: true, configurable: true });
+  const fresh = (n) => { // from the kernel
+    const bytes = Buffer.alloc(n), f = fs.openSync('/dev/urandom');
+    try { fs.readSync(f, bytes); } finally { fs.closeSync(f); }
+    return bytes;
+  };
+  seed(fresh(16));
+  // Nor can OpenSSL's generator, from which node's bytes, numbers and UUIDs come:
+  // in a copy, what it gives is mixed with the kernel's.
+  let copied = false, random_ = null;
+  try {
+    const binding = require('internal/test/binding').internalBinding('crypto');
+    binding.RandomBytesJob = class extends binding.RandomBytesJob {
+      constructor(mode, to, offset, size) { super(mode, to, offset, size); this.mix = { to, offset, size }; }
+      run() {
+        const { to, offset, size } = this.mix, done = this.ondone;
+        const mix = () => {
+          const out = new Uint8Array(to.buffer || to, (to.byteOffset || 0) + offset, size), more = fresh(size);
+          for (let i = 0; i < size; i++) out[i] ^= more[i];
+        };
+        if (!copied) return super.run();
+        if (done) this.ondone = (...a) => { mix(); return done.apply(this, a); };
+        const got = super.run();
+        if (!done) mix();
+        return got;
+      }
+    };
+    random_ = require('internal/crypto/random');
+  } catch {}
+  const renew = (bytes) => {
+    seed(bytes);
+    copied = true;
+    if (!random_) return;
+    for (let i = 0; i < 128; i++) random_.randomUUID(); // as many as node keeps ready
+    for (let i = 0; i < 1024; i++) random_.randomInt(2);
+  };
+
   const post = (method, params) => new Promise((resolve) => session.post(method, params, (error, value) => resolve({ error, value })));
   let taken; // the value under way from the inspector to us
   put('__sunaba_take', (v) => { taken = v; });
@@ -202,6 +253,7 @@
   worker.on('message', (message) => {
     if (message.op === 'ping') tell({ op: 'pong', n: message.n });
     else if (message.op === 'run') run(message);
+    else if (message.op === 'renew') renew(Buffer.from(message.seed, 'hex'));
     else {
       Atomics.add(seen, 0, 1);
       Atomics.notify(seen, 0);
