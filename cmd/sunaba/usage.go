@@ -15,6 +15,7 @@ usage:
   sunaba run [flags] -                   run code from standard input (--lang)
   sunaba run [flags] -- CMD [ARG...]     run any command of the box
   sunaba serve [flags]                   boxes that last, over REST and MCP
+  sunaba recover [--state DIR]           move a database that cannot be read aside
   sunaba box COMMAND ...                 make and use these boxes
   sunaba snapshot COMMAND ...            copies of boxes, from which boxes are made
   sunaba key COMMAND ...                 who may call the daemon

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 )
 
@@ -59,6 +60,7 @@ func (s *Service) Fork(ctx context.Context, c box.Caller, id box.ID, req box.For
 		return nil, err
 	}
 	defer held.Close()
+	fault.Here("engine.fork-copied")
 	from := &origin{tier: head.Tier, kind: head.Kind, reason: "fork of box " + string(id), open: func(context.Context) (*snapshot.Held, error) { return held.Copy() }}
 	out := make([]box.Forked, req.Count)
 	slots := make(chan struct{}, forksStarted)
@@ -84,5 +86,5 @@ func (s *Service) copied(ctx context.Context, c box.Caller, req box.CreateReques
 		return box.Info{}, err
 	}
 	w.from = from
-	return s.create(ctx, c, req, w, box.NewID())
+	return s.create(ctx, c, req, w, s.cfg.Engine.newID())
 }

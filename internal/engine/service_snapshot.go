@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 )
@@ -76,6 +77,7 @@ func (s *Service) Snapshot(ctx context.Context, c box.Caller, id box.ID, req box
 	if err := s.cfg.Store.AddSnapshot(context.WithoutCancel(ctx), row, s.cfg.MaxSnapshots); err != nil {
 		return none, errors.Join(err, kept.Delete(row.ID))
 	}
+	fault.Here("engine.snapshot-added")
 	s.cfg.Log.InfoContext(ctx, "snapshot kept", "snapshot", row.ID, "kind", row.Kind, "bytes", row.Bytes, "box", id, "tenant", c.Tenant, "principal", c.Principal)
 	return row.SnapshotInfo, nil
 }
@@ -291,6 +293,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, c box.Caller, ref string) 
 	if err != nil {
 		return err
 	}
+	fault.Here("engine.snapshot-removed")
 	s.cfg.Log.InfoContext(ctx, "snapshot deleted", "snapshot", r.ID, "tenant", c.Tenant, "principal", c.Principal)
 	kept, err := s.snapshots()
 	if err == nil {

@@ -42,6 +42,8 @@ func Points() []string {
 		"frame.first-ended", "frame.group-removed", "frame.removed",
 		// What is left of a box is removed by a later daemon.
 		"frame.drop-begun", "frame.drop-ended", "frame.dropped",
+		// A copy of a box is kept, or boxes are made from it.
+		"snapshot.part-written", "snapshot.parts-named", "snapshot.named", "engine.snapshot-added", "engine.snapshot-removed", "engine.fork-copied",
 		// What has no name on the host.
 		"process.store-made", "gvisor.store-made",
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -97,6 +98,7 @@ func (d *Draft) put(name string, r io.Reader) error {
 	}
 	if err == nil && !d.passing {
 		err = f.Sync()
+		fault.Here("snapshot.part-written")
 	}
 	var again *os.File
 	if err == nil && d.passing {
@@ -191,6 +193,7 @@ func (s *Store) keep(d *Draft, m manifest, h string, b []byte) (err error) {
 		}
 		d.temps[i] = ""
 	}
+	fault.Here("snapshot.parts-named")
 	if err := s.sync(); err != nil {
 		return err
 	}
@@ -211,6 +214,7 @@ func (s *Store) keep(d *Draft, m manifest, h string, b []byte) (err error) {
 		return err
 	}
 	d.temps[len(d.temps)-1] = ""
+	fault.Here("snapshot.named")
 	return s.sync()
 }
 

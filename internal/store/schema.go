@@ -1,12 +1,5 @@
 package store
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/sunaba-dev/sunaba/box"
-)
-
 // steps bring a database from one version to the next. A step that was released
 // is never changed. Times are milliseconds since 1970, UTC; 0 is none.
 func steps() []string {
@@ -78,32 +71,4 @@ CREATE TABLE volumes (
 	PRIMARY KEY (tenant, name)
 ) STRICT;
 `}
-}
-
-// migrate brings the database to this build's version.
-func (s *Store) migrate(ctx context.Context, path string) error {
-	all := steps()
-	var version int
-	if err := s.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return box.Errorf(box.Unusable, op, "cannot read database %s: %w", path, err)
-	}
-	if version > len(all) {
-		return box.Errorf(box.Unusable, op, "cannot use database %s: a later sunaba made it (version %d, this one knows %d)", path, version, len(all)).
-			WithHint("use that sunaba, or name another state folder with --state")
-	}
-	for v := version; v < len(all); v++ {
-		tx, err := s.db.BeginTx(ctx, nil)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, all[v]+fmt.Sprintf("PRAGMA user_version = %d;", v+1))
-			if err == nil {
-				err = tx.Commit()
-			} else {
-				_ = tx.Rollback()
-			}
-		}
-		if err != nil {
-			return box.Errorf(box.Unusable, op, "cannot bring database %s to version %d: %w", path, v+1, err)
-		}
-	}
-	return nil
 }

@@ -35,6 +35,10 @@ const fileName = "sunaba.db"
 // one that is gone, or has nothing in it, is then no beginning.
 const markName = "made"
 
+// pidName is a file in the daemon's folder, for the words of whoever comes second.
+// Whose the folder is is a matter of the lock alone.
+const pidName = "pid"
+
 const op = "open store"
 
 // Store is an open database.
@@ -67,9 +71,20 @@ func own(dir string) (*os.File, error) {
 		return nil, box.Errorf(box.Unusable, op, "cannot use state folder: %w", err)
 	}
 	lock, err := host.Lock(path)
+	owner := filepath.Join(path, pidName)
 	if err != nil {
-		return nil, box.Errorf(box.Unusable, op, "cannot use state folder %s: another daemon has it (%v)", dir, err).
+		pid, _ := os.ReadFile(owner) // none while it starts
+		return nil, box.Errorf(box.Unusable, op, "cannot use state folder %s: another daemon has it, process %.10s (%v)", dir, strings.TrimSpace(string(pid)), err).
 			WithHint("end that one, or name another folder with --state")
+	}
+	f, err := os.OpenFile(owner, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil && !host.IsShortage(err) { // on a full disk nobody is told who has it
+		lock.Close()
+		return nil, box.Errorf(box.Unusable, op, "cannot use state folder: %w", err)
 	}
 	return lock, nil
 }
@@ -88,21 +103,15 @@ func (s *Store) open(ctx context.Context, path string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return box.Errorf(box.Unusable, op, "cannot make database: %w", err)
 	}
-	// WAL keeps readers from waiting for writers; FULL writes it through at
-	// each commit, which a row before a step is for.
-	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
-	if err != nil {
+	if s.db, err = connect(path, "WAL"); err != nil {
 		return box.Errorf(box.Fault, op, "cannot open database: %w", err)
 	}
-	s.db = db
-	// Writers wait for each other anyway, and each connection is three files.
-	db.SetMaxOpenConns(4)
 	if !fresh {
 		if err := s.check(ctx, path); err != nil {
 			return err
 		}
 	}
-	if err := s.migrate(ctx, path); err != nil {
+	if err := s.migrate(ctx, path, fresh); err != nil {
 		return err
 	}
 	f, err = os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -124,15 +133,14 @@ func lost(path, mark string) error {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = errors.New("it is gone")
+		err = errGone
 	case err == nil && st.Size() == 0:
-		err = errors.New("it is empty")
+		err = errEmpty
 	}
 	if err == nil {
 		return nil
 	}
-	return box.Errorf(box.Unusable, op, "cannot use database %s: %w, and there was one before", path, err).
-		WithHint("put a copy in its place; or remove %s to begin anew, and boxes that are still there are destroyed", mark)
+	return box.Errorf(box.Unusable, op, "cannot use database %s: %w, and there was one before", path, err).WithHint("%s", adviceDamaged)
 }
 
 // escape makes a path fit for a URI of SQLite's.
@@ -140,22 +148,45 @@ func escape(path string) string {
 	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
 }
 
-// check reads the whole database. It is small.
-func (s *Store) check(ctx context.Context, path string) error {
-	var answer string
-	err := s.db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer)
-	if err == nil && answer == "ok" {
-		return nil
+// connect opens a database with a journal of some kind. WAL keeps readers from
+// waiting for writers; FULL writes it through at each commit, which a row before a
+// step is for.
+func connect(path, journal string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode("+journal+")&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	// Writers wait for each other anyway, and each connection is three files.
+	db.SetMaxOpenConns(4)
+	return db, nil
+}
+
+// whole reads the whole database. It is small.
+func whole(ctx context.Context, db *sql.DB) error {
+	var answer string
+	err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer)
+	if err == nil && answer != "ok" {
 		err = errors.New(answer)
 	}
-	if ctx.Err() != nil {
+	return err
+}
+
+func (s *Store) check(ctx context.Context, path string) error {
+	err := whole(ctx, s.db)
+	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return box.Errorf(box.Unusable, op, "cannot read database %s: it is damaged: %w", path, err).
-		WithHint("put a copy in its place; or move it away and remove %s to begin anew, and boxes that are still there are destroyed", filepath.Join(filepath.Dir(path), "daemon", markName))
+	return box.Errorf(box.Unusable, op, "cannot read database %s: %w", path, fmt.Errorf("%w: %w", errDamaged, err)).WithHint("%s", adviceDamaged)
 }
+
+// What [Recover] is for.
+var (
+	errDamaged = errors.New("it is damaged")
+	errGone    = errors.New("it is gone")
+	errEmpty   = errors.New("it is empty")
+)
+
+const adviceDamaged = "put a copy in its place; or, to begin without it, run `sunaba recover`: what is still there of boxes is destroyed at the next start, and keys, snapshots and volumes are no longer known"
 
 // Close gives the database up.
 func (s *Store) Close() error {

@@ -3,6 +3,8 @@ package crash
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,10 +13,11 @@ import (
 )
 
 type row struct {
-	ID     string `json:"id"`
-	Phase  string `json:"phase"`
-	Reason string `json:"reason"`
-	Detail string `json:"detail"`
+	ID     string            `json:"id"`
+	Phase  string            `json:"phase"`
+	Reason string            `json:"reason"`
+	Detail string            `json:"detail"`
+	Labels map[string]string `json:"metadata"`
 }
 
 // rows are the boxes that the daemon tells of.
@@ -61,6 +64,8 @@ func (w *world) check() {
 			w.t.Errorf("box %s was told as %q, and is %+v", k.id, k.phase, r)
 		}
 	}
+	w.strayForks(rows)
+	w.snapshots()
 	// Whoever got no answer asks again, and gets one box for one request.
 	for _, r := range w.pending {
 		id, err := w.ask(r)
@@ -146,5 +151,59 @@ func (w *world) inside(k *known) {
 	var self row
 	if status, err := w.call("GET", path(k), nil, &self); err != nil || status != http.StatusOK || self.Phase != "running" {
 		w.t.Errorf("box %s after a call: %+v, %v", k.id, self, err)
+	}
+}
+
+// strayForks destroys copies of which nobody was told: their owner sees them in
+// the list.
+func (w *world) strayForks(rows map[string]row) {
+	for id, r := range rows {
+		mine := slices.ContainsFunc(w.boxes, func(k *known) bool { return k.id == id })
+		if r.Labels["fork"] == "yes" && r.Phase != "destroyed" && !mine {
+			w.d.Must("DELETE", "/v1/boxes/"+id, nil, nil)
+			w.gone[id] = true
+		}
+	}
+}
+
+// snapshots holds the list of them against what callers know, and the folder
+// against the list.
+func (w *world) snapshots() {
+	there := map[string]bool{}
+	for cursor := ""; ; {
+		var page struct {
+			Snapshots []row  `json:"snapshots"`
+			Next      string `json:"next"`
+		}
+		w.d.Must("GET", "/v1/snapshots?limit=1000&cursor="+cursor, nil, &page)
+		for _, s := range page.Snapshots {
+			there[s.ID] = true
+			var one row
+			w.d.Must("GET", "/v1/snapshots/"+s.ID, nil, &one)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	for id, kept := range w.kept {
+		if there[id] != kept {
+			w.t.Errorf("snapshot %s: it is there: %v, its owner knows: %v", id, there[id], kept)
+		}
+	}
+	manifests := 0
+	entries, err := os.ReadDir(filepath.Join(harness.State(w.t, w.d.User), "snapshots"))
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, e := range entries {
+		switch {
+		case strings.HasPrefix(e.Name(), ".new"):
+			w.t.Errorf("a snapshot that was not finished is left: %s", e.Name())
+		case strings.HasSuffix(e.Name(), ".json"):
+			manifests++
+		}
+	}
+	if manifests != len(there) {
+		w.t.Errorf("%d snapshots are in the folder, %d are told of", manifests, len(there))
 	}
 }

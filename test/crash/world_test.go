@@ -33,6 +33,7 @@ type world struct {
 	pending []*wanted // asked for, and no answer came
 	gone    map[string]bool
 	serial  int
+	kept    map[string]bool // snapshots: whether they are, or are no more
 }
 
 // wanted is a request for a box.
@@ -65,7 +66,7 @@ type program struct {
 func newWorld(t *testing.T, u harness.User) *world {
 	t.Helper()
 	harness.NothingLeft(t)
-	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}}
+	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func (w *world) ask(r *wanted) (id string, err error) {
 func (w *world) create(tier string) (*known, error) {
 	w.mu.Lock()
 	w.serial++
-	r := &wanted{key: fmt.Sprint("k", w.serial), tier: tier}
+	r := &wanted{key: fmt.Sprint(w.t.Name(), " ", w.serial), tier: tier}
 	w.mu.Unlock()
 	id, err := w.ask(r)
 	if err != nil {
@@ -181,7 +182,7 @@ func (w *world) welcome(id, tier string) *known {
 
 // steps are what is done with a box. Each notes what was told.
 func (w *world) steps() []func(*known, *rand.Rand) error {
-	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall}
+	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall, w.snapshot, w.fork}
 }
 
 func path(k *known) string { return "/v1/boxes/" + k.id }
@@ -281,6 +282,65 @@ func (w *world) oneCall(k *known, r *rand.Rand) error {
 		w.t.Errorf("one call said %q", rep.Stdout)
 	}
 	return err
+}
+
+// snapshot keeps the files of a box, and removes the copy or lets it be.
+func (w *world) snapshot(k *known, r *rand.Rand) error {
+	var s struct {
+		ID string `json:"id"`
+	}
+	k.phase = ""
+	status, err := w.call("POST", path(k)+"/snapshots", map[string]any{"kind": "files"}, &s)
+	if status == http.StatusNotImplemented {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w.keep(s.ID, true)
+	if r.IntN(4) == 0 {
+		return nil
+	}
+	w.keep(s.ID, false, "in doubt")
+	if _, err := w.call("DELETE", "/v1/snapshots/"+s.ID, nil, nil); err != nil {
+		return err
+	}
+	w.keep(s.ID, false)
+	return nil
+}
+
+// keep notes whether a snapshot is there, or that nobody knows.
+func (w *world) keep(id string, there bool, doubt ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept[id] = there
+	if len(doubt) > 0 {
+		delete(w.kept, id)
+	}
+}
+
+// fork makes a copy of a box that runs, and destroys it.
+func (w *world) fork(k *known, _ *rand.Rand) error {
+	if k.tier != "gvisor" {
+		return nil
+	}
+	k.phase = ""
+	var made struct {
+		Forks []struct {
+			Box *row `json:"box"`
+		} `json:"forks"`
+	}
+	status, err := w.call("POST", path(k)+"/fork", map[string]any{"count": 1, "metadata": map[string]any{"fork": "yes"}}, &made)
+	if status == http.StatusNotImplemented {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(made.Forks) != 1 || made.Forks[0].Box == nil {
+		return fmt.Errorf("fork: %+v", made)
+	}
+	return w.destroy(w.welcome(made.Forks[0].Box.ID, k.tier))
 }
 
 // destroy ends a box.
