@@ -33,6 +33,7 @@ type serveFlags struct {
 	state, listen string
 	hosts, mounts []string
 	ttl, maxTTL   time.Duration
+	maxPaused     time.Duration
 	rules         tenant.Rules
 	snapshots     snapshotBounds
 	logFormat     string
@@ -41,7 +42,7 @@ type serveFlags struct {
 }
 
 func parseServe(args []string) (*serveFlags, error) {
-	f := &serveFlags{rules: defaultRules(), snapshots: defaultSnapshots(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour}
+	f := &serveFlags{rules: defaultRules(), snapshots: defaultSnapshots(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour, maxPaused: 7 * 24 * time.Hour}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	duration := func(to *time.Duration) func(string) error {
@@ -56,6 +57,7 @@ func parseServe(args []string) (*serveFlags, error) {
 	fs.Func("allow-mount", "a folder of this host below which requests may mount; may be repeated", list(&f.mounts))
 	fs.Func("ttl", "life of a box that does not say (default 1h)", duration(&f.ttl))
 	fs.Func("max-ttl", "the longest life of a box (default 720h)", duration(&f.maxTTL))
+	fs.Func("max-paused", "for how long a box may be paused, then it is destroyed; 0 = no bound (default 168h)", duration(&f.maxPaused))
 	fs.Int64Var(&f.rules.Share.Boxes, "max-boxes", f.rules.Share.Boxes, "boxes of one tenant at once; 0 = no bound")
 	fs.Func("max-cpu", "cores of one tenant's boxes together", func(s string) (err error) {
 		f.rules.Share.MilliCPU, err = config.ParseCPU(s)
@@ -86,6 +88,8 @@ func parseServe(args []string) (*serveFlags, error) {
 		return nil, fmt.Errorf("cannot use argument %q: serve takes flags only", fs.Arg(0))
 	case f.logFormat != "text" && f.logFormat != "json":
 		return nil, fmt.Errorf("cannot log as %q: allowed are text and json", f.logFormat)
+	case f.maxPaused < 0:
+		return nil, fmt.Errorf("cannot use --max-paused %v: less than 0", f.maxPaused)
 	case f.ttl <= 0 || f.ttl > f.maxTTL:
 		return nil, fmt.Errorf("cannot use --ttl %v: allowed are more than 0 and at most --max-ttl (%v)", f.ttl, f.maxTTL)
 	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0 || f.snapshots.count < 0:
@@ -156,7 +160,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 	fault.Watch(state)
 	log := newLog(os.Stderr, f.logFormat)
 	s, err := newService(ctx, serviceOptions{
-		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, mountRoots: f.mounts, snapshots: f.snapshots, log: log,
+		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots, log: log,
 	})
 	if err != nil {
 		return err

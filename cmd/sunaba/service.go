@@ -26,6 +26,7 @@ type serviceOptions struct {
 	rules      tenant.Rules
 	ttl        time.Duration
 	maxTTL     time.Duration
+	maxPaused  time.Duration // 0 = for ever
 	mountRoots []string
 	snapshots  snapshotBounds
 	log        *slog.Logger
@@ -85,6 +86,7 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		MaxSnapshots: o.snapshots.count,
 		TTL:          o.ttl,
 		MaxTTL:       o.maxTTL,
+		MaxPaused:    o.maxPaused,
 		Log:          o.log,
 	})
 	if err != nil {

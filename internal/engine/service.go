@@ -36,6 +36,7 @@ type Config struct {
 	MaxSnapshots int           // of one tenant; 0 = no bound
 	TTL          time.Duration // of a box that does not say
 	MaxTTL       time.Duration
+	MaxPaused    time.Duration // for which a box may be paused; then it is destroyed. 0 = for ever
 	Log          *slog.Logger
 }
 

@@ -227,7 +227,10 @@ func (s *Service) reap() {
 			}
 			s.work.Go(func() {
 				defer l.reaping.Store(false)
-				reason := l.over(s.ctx)
+				reason, detail := l.over(s.ctx), l.tooLong(s.cfg.MaxPaused)
+				if reason == "" && detail != "" {
+					reason = box.ReasonTTL
+				}
 				if reason == "" {
 					return
 				}
@@ -235,7 +238,7 @@ func (s *Service) reap() {
 					s.rest(l)
 					return
 				}
-				if err := s.end(s.ctx, l, reason, ""); err != nil && s.ctx.Err() == nil {
+				if err := s.end(s.ctx, l, reason, detail); err != nil && s.ctx.Err() == nil {
 					s.cfg.Log.Error("cannot destroy a box", "box", l.id, "reason", reason, "error", err)
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -94,7 +95,9 @@ func (s *Service) pause(ctx context.Context, l *live, idle bool) (done bool, err
 	since := now()
 	if _, err = s.become(ctx, l, box.PhasePaused, since, 0); err == nil {
 		fault.Here("engine.pause-written")
+		s.hold(ctx, l)
 		if err = p.Pause(ctx); err != nil {
+			s.goOn(ctx, l, 0)
 			_, rerr := s.become(ctx, l, box.PhaseRunning, time.Time{}, 0)
 			err = errors.Join(err, rerr)
 		}
@@ -145,12 +148,52 @@ func (s *Service) resume(ctx context.Context, l *live) error {
 		return errors.Join(err, rerr)
 	}
 	fault.Here("engine.resume-done")
+	s.goOn(ctx, l, stood)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.since, l.stands, l.used = time.Time{}, false, time.Now()
 	l.later(stood)
 	s.cfg.Log.InfoContext(ctx, "box resumed", "box", l.id, "tenant", l.tenant, "after", stood)
 	return nil
+}
+
+// hold tells a box's agent that the box is about to stand still, so that the time
+// of its programs does. One that cannot be told is no reason not to pause. The turn
+// is held.
+func (s *Service) hold(ctx context.Context, l *live) {
+	r, ok := l.guest.(box.Renewer)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := r.Hold(ctx); err != nil {
+		s.cfg.Log.Warn("the time of programs goes on while their box is paused: its agent could not be told", "box", l.id, "error", err)
+	}
+}
+
+// goOn tells it that the box goes on. An agent that was told of the standstill and
+// not of its end finds out by itself, a minute later.
+func (s *Service) goOn(ctx context.Context, l *live, stood time.Duration) {
+	r, ok := l.guest.(box.Renewer)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := r.Renew(ctx, box.Renewal{Slept: stood}); err != nil {
+		s.cfg.Log.Warn("an agent could not be told that its box goes on", "box", l.id, "error", err)
+	}
+}
+
+// tooLong says that a box has been paused for longer than the service allows, or
+// nothing.
+func (l *live) tooLong(most time.Duration) string {
+	since := l.pausedSince()
+	if most <= 0 || since.IsZero() || time.Since(since) < most {
+		return ""
+	}
+	return fmt.Sprintf("it was paused for %v, which is the most that is allowed (--max-paused)", most)
 }
 
 // later moves the box's end. The lock is held, or the box nobody's yet.
@@ -217,6 +260,7 @@ func (s *Service) settle(ctx context.Context, l *live, phase box.Phase) error {
 	}
 	s.cfg.Log.Error("a box that was paused runs", "box", l.id, "error", err)
 	stood := max(now().Sub(l.kept.Paused), 0)
+	s.goOn(ctx, l, stood)
 	l.later(stood)
 	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, stood)
 	return err

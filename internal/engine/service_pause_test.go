@@ -105,6 +105,38 @@ func TestAPausedBoxGoesOnAtTheNextCallAndItsTimeMoves(t *testing.T) {
 	}
 }
 
+func TestABoxIsPausedForNoLongerThanIsAllowed(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxPaused = time.Second })
+	i := b.make(box.CreateRequest{})
+	if _, err := b.Pause(t.Context(), alice(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.phase(i.ID, box.PhasePaused)
+	got := b.phase(i.ID, box.PhaseDestroyed)
+	if got.Reason != box.ReasonTTL || !strings.Contains(got.Detail, "--max-paused") {
+		t.Errorf("it ended for %q: %q", got.Reason, got.Detail)
+	}
+	if stood := got.Destroyed.Sub(i.Created); stood < time.Second {
+		t.Errorf("after %v", stood)
+	}
+}
+
+func TestAnAgentIsToldOfAPauseBeforeAndAfterIt(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{})
+	h := b.host(i.ID)
+	if _, err := b.Pause(t.Context(), alice(), i.ID); err != nil || h.told.Load() != 1 || len(h.renewals) != 0 {
+		t.Errorf("at the pause: told %d times, %+v (%v)", h.told.Load(), h.renewals, err)
+	}
+	if _, err := b.Resume(t.Context(), alice(), i.ID); err != nil || h.told.Load() != 1 || len(h.renewals) != 1 || h.renewals[0].Copy {
+		t.Errorf("when it went on: told %d times, %+v (%v)", h.told.Load(), h.renewals, err)
+	}
+	h.set(func(s *standing) { s.pauseFails = errors.New("it does not stand still") })
+	if _, err := b.Pause(t.Context(), alice(), i.ID); err == nil || h.told.Load() != 2 || len(h.renewals) != 2 {
+		t.Errorf("at a pause that failed: told %d times, %+v (%v)", h.told.Load(), h.renewals, err)
+	}
+}
+
 func TestProlongingAPausedBoxCountsFromNow(t *testing.T) {
 	b := newBench(t, nil)
 	i := b.make(box.CreateRequest{TTL: time.Minute})

@@ -24,7 +24,8 @@ type createArgs struct {
 	Filesystem *filesystem       `json:"filesystem,omitempty" jsonschema:"files of the box"`
 
 	TTL    float64 `json:"ttl_sec,omitempty" jsonschema:"seconds until the box is destroyed; 0 or left out means the service's default"`
-	Idle   float64 `json:"idle_sec,omitempty" jsonschema:"destroy the box when it was not used for so many seconds; 0 or left out means never"`
+	Idle   float64 `json:"idle_sec,omitempty" jsonschema:"destroy the box, or pause it (on_idle), when it was not used for so many seconds; 0 or left out means never"`
+	OnIdle string  `json:"on_idle,omitempty" jsonschema:"what becomes of the box after idle_sec: destroy (the default) or pause; a paused box goes on at the next call"`
 	Strict bool    `json:"strict,omitempty" jsonschema:"refuse a box of which this host cannot enforce everything"`
 }
 
@@ -61,7 +62,7 @@ type createOut struct {
 }
 
 func (c call) createBox(ctx context.Context, in createArgs) (answer[createOut], error) {
-	req := box.CreateRequest{Strict: in.Strict}
+	req := box.CreateRequest{Strict: in.Strict, OnIdle: box.IdleAction(in.OnIdle)}
 	var err error
 	if req.TTL, err = seconds("ttl_sec", in.TTL); err != nil {
 		return answer[createOut]{}, err
@@ -69,7 +70,7 @@ func (c call) createBox(ctx context.Context, in createArgs) (answer[createOut], 
 	if req.Idle, err = seconds("idle_sec", in.Idle); err != nil {
 		return answer[createOut]{}, err
 	}
-	in.TTL, in.Idle, in.Strict = 0, 0, false
+	in.TTL, in.Idle, in.OnIdle, in.Strict = 0, 0, "", false
 	var wanted map[string]any
 	if err := remarshal(in, &wanted); err != nil {
 		return answer[createOut]{}, err

@@ -144,7 +144,7 @@ func TestBoxKeysAreThoseOfTheConfigurationFile(t *testing.T) {
 		}
 	}
 	walk("", nodeOf(schemaOf[createArgs](nil)))
-	got = slices.DeleteFunc(got, func(s string) bool { return s == "ttl_sec" || s == "idle_sec" || s == "strict" })
+	got = slices.DeleteFunc(got, func(s string) bool { return s == "ttl_sec" || s == "idle_sec" || s == "on_idle" || s == "strict" })
 	if !slices.Equal(got, want) {
 		t.Errorf("create_box takes\n%v, the file has\n%v", got, want)
 	}
