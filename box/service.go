@@ -83,6 +83,9 @@ type CreateRequest struct {
 	// Snapshot is the reference of what the box is made from; Sandbox is then empty:
 	// it is that of the snapshot's box. Empty = nothing.
 	Snapshot string
+	// Template is the name of one that the service keeps prepared; Sandbox and
+	// Snapshot are then empty. Empty = none.
+	Template string
 	Metadata map[string]string // the caller's own; at most 32 pairs of 256 bytes
 	TTL      time.Duration     // 0 = the service's default; the effective one is in Info
 	// Idle destroys the box when nobody used it and no program that was started

@@ -73,6 +73,7 @@ commands:
 	describe(w, "--ttl TIME", "destroy the box after so long (default the daemon's)")
 	describe(w, "--unused TIME", "destroy it when it was not used for so long (default never)")
 	describe(w, "--on-unused DO", "destroy (default), or pause until it is used again")
+	describe(w, "--template NAME", "make it as a template of the daemon's says; then without flags for limits and files")
 	describe(w, "--snapshot NAME", "make it from a snapshot, by its name or id; then without flags for limits and files")
 	describe(w, "--strict", "refuse a box of which the host cannot enforce everything")
 	describe(w, "--meta NAME=VALUE", "a note of your own; may be repeated")
@@ -102,6 +103,8 @@ type boxCall struct {
 	signal  string // kill
 	newKey  box.Key
 	snap    snapshotCall
+	// template is that of box create.
+	template string
 }
 
 // serverFlags say which daemon.

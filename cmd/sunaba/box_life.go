@@ -63,6 +63,7 @@ func createFlags(fs *flag.FlagSet, b *boxCall) {
 	fs.BoolVar(&b.strict, "strict", false, "")
 	fs.StringVar(&b.key, "key", "", "")
 	fs.StringVar(&b.snap.ref, "snapshot", "", "")
+	fs.StringVar(&b.template, "template", "", "")
 	fs.Func("meta", "", b.pair)
 }
 
@@ -76,7 +77,7 @@ func (b *boxCall) pair(v string) error {
 }
 
 func boxCreate(ctx context.Context, b *boxCall) (int, error) {
-	r := box.CreateRequest{Strict: b.strict, Key: b.key, Snapshot: b.snap.ref, OnIdle: box.IdleAction(b.onIdle), Metadata: map[string]string{}}
+	r := box.CreateRequest{Strict: b.strict, Key: b.key, Snapshot: b.snap.ref, Template: b.template, OnIdle: box.IdleAction(b.onIdle), Metadata: map[string]string{}}
 	for _, p := range b.pairs {
 		name, value, _ := strings.Cut(p, "=")
 		r.Metadata[name] = value

@@ -36,13 +36,15 @@ type serveFlags struct {
 	maxPaused     time.Duration
 	rules         tenant.Rules
 	snapshots     snapshotBounds
+	warm          int
+	templates     string // file
 	logFormat     string
 	openMetrics   bool
 	destroy       bool
 }
 
 func parseServe(args []string) (*serveFlags, error) {
-	f := &serveFlags{rules: defaultRules(), snapshots: defaultSnapshots(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour, maxPaused: 7 * 24 * time.Hour}
+	f := &serveFlags{rules: defaultRules(), warm: defaultWarm, snapshots: defaultSnapshots(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour, maxPaused: 7 * 24 * time.Hour}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	duration := func(to *time.Duration) func(string) error {
@@ -72,6 +74,8 @@ func parseServe(args []string) (*serveFlags, error) {
 		return err
 	})
 	fs.IntVar(&f.snapshots.count, "max-snapshots", f.snapshots.count, "snapshots of one tenant; 0 = no bound")
+	fs.IntVar(&f.warm, "warm", f.warm, "boxes kept warm for requests with lifecycle.reuse, of all tenants together; 0 = none")
+	fs.StringVar(&f.templates, "templates", "", "file of boxes that are prepared once and copied: see docs/templates.md")
 	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once")
 	fs.IntVar(&f.rules.Line, "line", f.rules.Line, "requests of one tenant that may wait for a box")
 	fs.StringVar(&f.logFormat, "log", "text", "text or json")
@@ -92,6 +96,8 @@ func parseServe(args []string) (*serveFlags, error) {
 		return nil, fmt.Errorf("cannot use --max-paused %v: less than 0", f.maxPaused)
 	case f.ttl <= 0 || f.ttl > f.maxTTL:
 		return nil, fmt.Errorf("cannot use --ttl %v: allowed are more than 0 and at most --max-ttl (%v)", f.ttl, f.maxTTL)
+	case f.warm < 0 || f.warm > 1000:
+		return nil, fmt.Errorf("cannot use --warm %d: allowed are 0 to 1000", f.warm)
 	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0 || f.snapshots.count < 0:
 		return nil, errors.New("cannot use --starts, --line, --max-boxes or --max-snapshots: too small")
 	}
@@ -114,7 +120,7 @@ It ends on SIGTERM and Ctrl-C. Boxes live on and are taken up by the next start.
 flags:
 `)
 	fs.VisitAll(func(f *flag.Flag) {
-		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "allow-mount": "DIR", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
+		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
 		a, ok := arg[f.Name]
 		if !ok {
 			a = "N"
@@ -159,8 +165,13 @@ func serve(ctx context.Context, f *serveFlags) error {
 	}
 	fault.Watch(state)
 	log := newLog(os.Stderr, f.logFormat)
+	templates, err := readTemplates(f.templates)
+	if err != nil {
+		return err
+	}
 	s, err := newService(ctx, serviceOptions{
-		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots, log: log,
+		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots,
+		warm: f.warm, templates: templates, log: log,
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/server"
@@ -46,6 +47,15 @@ func (s *service) gauges() []server.Gauge {
 		{Name: "sunaba_boxes_absent", Help: "Boxes of an earlier daemon that cannot be reached for now.", Value: float64(st.Absent)},
 		{Name: "sunaba_goroutines", Help: "Goroutines of the daemon.", Value: float64(runtime.NumGoroutine())},
 		{Name: "sunaba_open_files", Help: "Descriptors of the daemon.", Value: float64(openFiles())},
+	}
+	for i, w := range st.Warm {
+		shape := strconv.Itoa(i + 1)
+		for _, v := range []struct {
+			state string
+			n     int
+		}{{"wanted", w.Want}, {"ready", w.Ready}, {"making", w.Making}, {"waiting", w.Waiting}} {
+			out = append(out, server.Gauge{Name: "sunaba_warm", Help: "Warm boxes, of each shape that is kept.", Labels: []string{"shape", shape, "tier", string(w.Shape.Tier), "template", w.Shape.Template, "state", v.state}, Value: float64(v.n)})
+		}
 	}
 	for tier, n := range st.Boxes {
 		out = append(out, server.Gauge{Name: "sunaba_boxes", Help: "Boxes that last, alive.", Labels: []string{"tier", string(tier)}, Value: float64(n)})

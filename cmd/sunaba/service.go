@@ -29,8 +29,14 @@ type serviceOptions struct {
 	maxPaused  time.Duration // 0 = for ever
 	mountRoots []string
 	snapshots  snapshotBounds
+	warm       int // boxes for requests that reuse
+	templates  []engine.Template
 	log        *slog.Logger
 }
+
+// defaultWarm is how many boxes are kept warm if nobody says otherwise: some ten
+// MiB each.
+const defaultWarm = 8
 
 // defaultRules bound what one tenant may have, and how many boxes are made at once.
 func defaultRules() tenant.Rules {
@@ -84,6 +90,8 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		Snapshots:    snaps,
 		MaxSnapshot:  o.snapshots.bytes,
 		MaxSnapshots: o.snapshots.count,
+		Warm:         o.warm,
+		Templates:    o.templates,
 		TTL:          o.ttl,
 		MaxTTL:       o.maxTTL,
 		MaxPaused:    o.maxPaused,

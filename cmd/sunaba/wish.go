@@ -41,7 +41,7 @@ func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
 		return engine.Wish{}, box.Errorf(box.Denied, "read request", "cannot use filesystem.host_prefixes in a request: what image host shows of this host is its operator's to say").
 			WithHint("give them to `sunaba serve` in its --config file")
 	}
-	return engine.Wish{Policy: cfg.Request(), User: cfg.User, Env: cfg.Environ()}, nil
+	return engine.Wish{Policy: cfg.Request(), User: cfg.User, Env: cfg.Environ(), Reuse: cfg.Reuse, PoolSize: cfg.PoolSize}, nil
 }
 
 // unescaped writes JSON anew with every character as itself.

@@ -78,6 +78,9 @@ func (c *Client) Create(ctx context.Context, _ box.Caller, r box.CreateRequest) 
 	if r.Snapshot != "" {
 		in["snapshot"] = r.Snapshot
 	}
+	if r.Template != "" {
+		in["template"] = r.Template
+	}
 	if len(r.Metadata) > 0 {
 		in["metadata"] = r.Metadata
 	}

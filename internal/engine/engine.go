@@ -164,12 +164,20 @@ func (e *Engine) decide(p policy.Request, id box.ID) (policy.Decision, box.Tier,
 	if err != nil {
 		return d, nil, err
 	}
-	for _, t := range e.Tiers {
-		if t.Name() == d.Tier {
-			return d, t, nil
-		}
+	if t := e.tier(d.Tier); t != nil {
+		return d, t, nil
 	}
 	return d, nil, box.Errorf(box.Fault, "run", "cannot run: tier %s was chosen but is not here", d.Tier)
+}
+
+// tier returns the tier of that name, nil if it is not in this build.
+func (e *Engine) tier(name box.TierName) box.Tier {
+	for _, t := range e.Tiers {
+		if t.Name() == name {
+			return t
+		}
+	}
+	return nil
 }
 
 // explain adds what probing finds to an error that says the host cannot do it,

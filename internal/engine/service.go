@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/pool"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
@@ -32,8 +34,10 @@ type Config struct {
 	MountRoots []string
 	// Snapshots keeps copies of boxes; nil keeps none.
 	Snapshots    *snapshot.Store
-	MaxSnapshot  int64         // bytes of one
-	MaxSnapshots int           // of one tenant; 0 = no bound
+	MaxSnapshot  int64 // bytes of one
+	MaxSnapshots int   // of one tenant; 0 = no bound
+	Warm         int   // boxes kept warm for requests that reuse, together; 0 = none
+	Templates    []Template
 	TTL          time.Duration // of a box that does not say
 	MaxTTL       time.Duration
 	MaxPaused    time.Duration // for which a box may be paused; then it is destroyed. 0 = for ever
@@ -46,7 +50,12 @@ type Wish struct {
 	User   box.User
 	Env    []string
 
-	from *origin // nil = the box is made anew
+	Reuse    bool // take a warm box
+	PoolSize int  // that are kept of its shape
+
+	request  []byte  // digest of what came, for its idempotency key
+	template string  // whose copies the warm boxes are; empty = nothing was run in them
+	from     *origin // nil = the box is made anew
 }
 
 // Agent is the host's end of an agent's protocol.
@@ -69,8 +78,11 @@ type Service struct {
 	// Of boxes that are there and cannot be taken up for now.
 	absent map[box.ID]*absent
 
-	copies chan struct{} // held by who copies a box
-	forks  chan struct{} // and by who makes boxes of a copy
+	copies    chan struct{} // held by who copies a box
+	forks     chan struct{} // and by who makes boxes of a copy
+	warmth    *warmth
+	templates map[string]*template // does not change
+	building  atomic.Int64         // requests whose box is being made
 }
 
 // Times of the service's own.
@@ -84,9 +96,18 @@ const (
 // taken up, and whatever of the host's belongs to no row. Close gives them up
 // again.
 func Start(ctx context.Context, cfg Config) (*Service, error) {
-	s := &Service{cfg: cfg, boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce)}
+	s := &Service{
+		cfg: cfg, boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, templates: map[string]*template{},
+		copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
+	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	err := s.sweepSnapshots(ctx)
+	err := s.checkTemplates(cfg.Templates)
+	if err == nil {
+		s.warmth, err = s.newWarmth(cfg.Warm)
+	}
+	if err == nil {
+		err = s.sweepSnapshots(ctx)
+	}
 	if err == nil {
 		err = s.recover(ctx)
 	}
@@ -95,6 +116,7 @@ func Start(ctx context.Context, cfg Config) (*Service, error) {
 		return nil, err
 	}
 	s.work.Go(s.reap)
+	s.work.Go(s.prepare)
 	return s, nil
 }
 
@@ -110,7 +132,9 @@ func (s *Service) Close() error {
 		l.giveUp()
 	}
 	s.work.Wait()
-	return nil
+	err := s.warmth.close() // nobody asks for them any more
+	s.closeTemplates()
+	return err
 }
 
 // DestroyAll ends every box, of every tenant.
@@ -129,6 +153,7 @@ func (s *Service) DestroyAll(ctx context.Context) error {
 type Stats struct {
 	Boxes   map[box.TierName]int
 	Waiting int // for a box
+	Warm    []pool.Stat
 	Absent  int // boxes of an earlier daemon's that cannot be reached for now
 }
 
@@ -138,6 +163,7 @@ func (s *Service) Stats() Stats {
 	for _, l := range s.all() {
 		st.Boxes[l.kept.Tier]++
 	}
+	st.Warm = s.warmth.pool.Stats()
 	return st
 }
 

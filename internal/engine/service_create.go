@@ -36,22 +36,17 @@ func (s *Service) Create(ctx context.Context, c box.Caller, req box.CreateReques
 	if err != nil {
 		return box.Info{}, err
 	}
-	id := s.cfg.Engine.newID()
+	wish.request = digest(req)
 	if req.Key != "" {
-		made, first, err := s.cfg.Store.Claim(ctx, c.Tenant, req.Key, digest(req), id)
+		made, before, err := s.cfg.Store.Claimed(ctx, c.Tenant, req.Key, wish.request)
 		if err != nil {
 			return box.Info{}, err
 		}
-		if !first {
+		if before {
 			return s.madeBefore(ctx, c, made)
 		}
-		fault.Here("engine.create-claimed")
 	}
-	info, err := s.createFrom(ctx, c, req, wish, id)
-	if err != nil && req.Key != "" {
-		err = errors.Join(err, s.cfg.Store.Unclaim(context.WithoutCancel(ctx), c.Tenant, req.Key, id))
-	}
-	return info, err
+	return s.createFrom(ctx, c, req, wish)
 }
 
 // wish checks what can be checked before anything is taken.
@@ -112,7 +107,8 @@ func digest(req box.CreateRequest) []byte {
 		Strict bool
 		O      box.IdleAction `json:",omitempty"`
 		From   string         `json:",omitempty"`
-	}{req.Sandbox, req.Metadata, req.TTL, req.Idle, req.Strict, req.OnIdle, req.Snapshot})
+		Like   string         `json:",omitempty"`
+	}{req.Sandbox, req.Metadata, req.TTL, req.Idle, req.Strict, req.OnIdle, req.Snapshot, req.Template})
 	if err != nil {
 		b = []byte(err.Error()) // what is no JSON was refused before
 	}
@@ -142,8 +138,10 @@ func (s *Service) madeBefore(ctx context.Context, c box.Caller, id box.ID) (box.
 	}
 }
 
-func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateRequest, w Wish, id box.ID) (_ box.Info, err error) {
-	d, tier, err := s.cfg.Engine.decide(w.Policy, id)
+// create makes a box that was decided on. A warm one comes before the idempotency
+// key is tied to it, since then it has its ID already.
+func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateRequest, w Wish) (_ box.Info, err error) {
+	d, tier, err := s.cfg.Engine.decide(w.Policy, s.cfg.Engine.newID())
 	if err != nil {
 		return box.Info{}, err
 	}
@@ -151,14 +149,16 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		return box.Info{}, err
 	}
 	d.Spec.Lasting = true
+	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
 	l := d.Spec.Limits
 	pass, err := s.cfg.Gate.Enter(ctx, c.Tenant, tenant.Amounts{Boxes: 1, MilliCPU: l.MilliCPU, Memory: l.Memory}, false)
 	if err != nil {
 		return box.Info{}, err
 	}
+	used := false // the pass, by the box
 	defer func() {
 		pass.Started()
-		if err != nil {
+		if !used {
 			pass.Release()
 		}
 	}()
@@ -169,8 +169,32 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	if len(k.Sandbox) == 0 {
 		k.Sandbox = json.RawMessage("{}")
 	}
-	k.Start, k.StartReason = w.from.start()
-	d.Spec.NoMount = refusedFor(d.Spec.NoMount, true) // what the tier compares by inode
+	warm, miss := s.warm(ctx, w, d)
+	if warm != nil {
+		d.Spec.ID = warm.box.ID()
+		defer func() {
+			if !used {
+				err = errors.Join(err, warm.end(ctx))
+			}
+		}()
+	}
+	k.Start, k.StartReason = w.from.start(warm != nil, miss)
+	id := d.Spec.ID
+	if req.Key != "" {
+		made, first, err := s.cfg.Store.Claim(ctx, c.Tenant, req.Key, w.request, id)
+		if err != nil {
+			return box.Info{}, err
+		}
+		if !first {
+			return s.madeBefore(ctx, c, made)
+		}
+		fault.Here("engine.create-claimed")
+		defer func() {
+			if !used {
+				err = errors.Join(err, s.cfg.Store.Unclaim(context.WithoutCancel(ctx), c.Tenant, req.Key, id))
+			}
+		}()
+	}
 	r := box.Record{
 		ID: id, Tenant: c.Tenant, Principal: c.Principal, Phase: box.PhaseCreated, Tier: d.Tier, TierReason: d.Reason,
 		Image: string(d.Spec.Image), Metadata: req.Metadata, Created: now(),
@@ -180,47 +204,102 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		ttl = s.cfg.TTL
 	}
 	r.Ends = r.Created.Add(ttl)
-	if r.Spec, err = json.Marshal(k); err != nil {
-		return box.Info{}, fmt.Errorf("cannot keep box: %w", err)
+	var live *live
+	if warm != nil {
+		live, r, err = s.adopt(ctx, r, k, w, warm, pass)
+	} else {
+		live, r, err = s.raise(ctx, r, k, w, tier, d.Spec, pass)
 	}
-	if err := s.cfg.Store.Add(ctx, r); err != nil {
+	if live == nil {
 		return box.Info{}, err
 	}
-	fault.Here("engine.create-added")
-	b, err := s.build(ctx, tier, d.Spec, w)
-	fault.Here("engine.create-built")
-	if err == nil && req.OnIdle == box.IdlePause {
-		if _, err = pauser(b); err != nil {
-			err = errors.Join(err, destroy(ctx, b))
-		}
-	}
-	if err != nil {
-		return box.Info{}, s.unmade(ctx, id, err)
-	}
-	if p, ok := b.(interface{ SearchPath() string }); ok {
-		k.Path = p.SearchPath()
-	}
-	live := s.newLive(r, k, b, pass)
-	if err := s.renew(ctx, live, w.from); err != nil {
-		live.cancel()
-		live.guest.Close()
-		return box.Info{}, s.unmade(ctx, id, errors.Join(err, destroy(ctx, b)))
-	}
-	r, err = s.cfg.Store.Change(context.WithoutCancel(ctx), id, func(r *box.Record) (err error) {
-		r.Phase, r.Weak, r.State = box.PhaseRunning, b.Weak(), b.State()
-		if n, ok := b.(interface{ RootImage() string }); ok {
-			r.Image = n.RootImage()
-		}
-		r.Spec, err = json.Marshal(k)
-		return err
-	})
-	fault.Here("engine.create-running")
+	used = true
 	s.admit(live)
 	if err != nil {
 		return box.Info{}, errors.Join(err, s.end(ctx, live, box.ReasonFailed, "it could not be written down"))
 	}
-	s.cfg.Log.InfoContext(ctx, "box created", "box", id, "tenant", c.Tenant, "principal", c.Principal, "tier", d.Tier)
+	s.cfg.Log.InfoContext(ctx, "box created", "box", id, "tenant", c.Tenant, "principal", c.Principal, "tier", d.Tier, "start", k.Start)
 	return s.info(ctx, r, false), nil
+}
+
+// raise makes the box. If there is one the answer has it, also with an error.
+func (s *Service) raise(ctx context.Context, r box.Record, k kept, w Wish, tier box.Tier, spec box.Spec, pass *tenant.Pass) (_ *live, _ box.Record, err error) {
+	if r.Spec, err = json.Marshal(k); err != nil {
+		return nil, r, fmt.Errorf("cannot keep box: %w", err)
+	}
+	if err := s.cfg.Store.Add(ctx, r); err != nil {
+		return nil, r, err
+	}
+	fault.Here("engine.create-added")
+	s.building.Add(1)
+	b, err := s.build(ctx, tier, spec, w)
+	s.building.Add(-1)
+	fault.Here("engine.create-built")
+	if err == nil {
+		if err = usable(b, k, w); err != nil {
+			err = errors.Join(err, destroy(ctx, b))
+		}
+	}
+	if err != nil {
+		return nil, r, s.unmade(ctx, r.ID, err)
+	}
+	complete(&r, &k, b)
+	live := s.newLive(r, k, b, s.cfg.Guest(b.Agent), pass)
+	if err := s.renewGuest(ctx, r.ID, live.guest, w.from); err != nil {
+		live.cancel()
+		live.guest.Close()
+		return nil, r, s.unmade(ctx, r.ID, errors.Join(err, destroy(ctx, b)))
+	}
+	r, err = s.cfg.Store.Change(context.WithoutCancel(ctx), r.ID, func(now *box.Record) (err error) {
+		now.Phase, now.Weak, now.State, now.Image = box.PhaseRunning, r.Weak, r.State, r.Image
+		now.Spec, err = json.Marshal(k)
+		return err
+	})
+	fault.Here("engine.create-running")
+	return live, r, err
+}
+
+// adopt makes a warm box the caller's. It is there already, so its row says from
+// the first that it runs; before the row, the box is nobody's.
+func (s *Service) adopt(ctx context.Context, r box.Record, k kept, w Wish, warm *lent, pass *tenant.Pass) (_ *live, _ box.Record, err error) {
+	if err := usable(warm.box, k, w); err != nil {
+		return nil, r, err
+	}
+	complete(&r, &k, warm.box)
+	r.Phase = box.PhaseRunning
+	if r.Spec, err = json.Marshal(k); err != nil {
+		return nil, r, fmt.Errorf("cannot keep box: %w", err)
+	}
+	fault.Here("engine.lease-bound")
+	if err := s.cfg.Store.Add(ctx, r); err != nil {
+		return nil, r, err
+	}
+	fault.Here("engine.lease-added")
+	return s.newLive(r, k, warm.box, warm.guest, pass), r, nil
+}
+
+// complete notes what is known of a box once it is there.
+func complete(r *box.Record, k *kept, b box.Lasting) {
+	r.Weak, r.State = b.Weak(), b.State()
+	if n, ok := b.(interface{ RootImage() string }); ok {
+		r.Image = n.RootImage()
+	}
+	if p, ok := b.(interface{ SearchPath() string }); ok {
+		k.Path = p.SearchPath()
+	}
+}
+
+// usable refuses a box that is not all that was asked for.
+func usable(b box.Lasting, k kept, w Wish) error {
+	if w.Policy.MustNotBeWeak && len(b.Weak()) > 0 {
+		return box.Errorf(box.Denied, "create box", "cannot make the box: this host cannot enforce everything: %s", strings.Join(b.Weak(), "; ")).
+			WithHint("`sunaba doctor` says what this host lacks; or leave out strict")
+	}
+	if k.OnIdle == box.IdlePause {
+		_, err := pauser(b)
+		return err
+	}
+	return nil
 }
 
 // unmade writes down that there is no box, and why.
@@ -233,7 +312,7 @@ func (s *Service) unmade(ctx context.Context, id box.ID, err error) error {
 	return errors.Join(err, serr)
 }
 
-// build makes the box and hears from its agent, or leaves nothing.
+// build makes the box, or leaves nothing.
 func (s *Service) build(ctx context.Context, t box.Tier, spec box.Spec, w Wish) (box.Lasting, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -244,16 +323,9 @@ func (s *Service) build(ctx context.Context, t box.Tier, spec box.Spec, w Wish) 
 	case err != nil:
 		return nil, s.cfg.Engine.explain(ctx, t, err)
 	}
-	lasting, ok := b.(box.Lasting)
-	switch {
-	case !ok:
-		err = box.Errorf(box.Unsupported, "create box", "cannot make a box that lasts: tier %s has none", t.Name())
-	case w.Policy.MustNotBeWeak && len(b.Weak()) > 0:
-		err = box.Errorf(box.Denied, "create box", "cannot make the box: this host cannot enforce everything: %s", strings.Join(b.Weak(), "; ")).
-			WithHint("`sunaba doctor` says what this host lacks; or leave out strict")
+	if lasting, ok := b.(box.Lasting); ok {
+		return lasting, nil
 	}
-	if err != nil {
-		return nil, errors.Join(err, destroy(ctx, b))
-	}
-	return lasting, nil
+	err = box.Errorf(box.Unsupported, "create box", "cannot make a box that lasts: tier %s has none", t.Name())
+	return nil, errors.Join(err, destroy(ctx, b))
 }

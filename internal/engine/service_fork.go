@@ -86,5 +86,5 @@ func (s *Service) copied(ctx context.Context, c box.Caller, req box.CreateReques
 		return box.Info{}, err
 	}
 	w.from = from
-	return s.create(ctx, c, req, w, s.cfg.Engine.newID())
+	return s.create(ctx, c, req, w)
 }

@@ -67,10 +67,10 @@ type live struct {
 	account    []byte
 }
 
-func (s *Service) newLive(r box.Record, k kept, b box.Lasting, p *tenant.Pass) *live {
+func (s *Service) newLive(r box.Record, k kept, b box.Lasting, g Agent, p *tenant.Pass) *live {
 	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now(), turn: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
-	l.guest = s.cfg.Guest(b.Agent)
+	l.guest = g
 	return l
 }
 
@@ -221,6 +221,7 @@ func (s *Service) reap() {
 			return
 		case <-tick.C:
 		}
+		s.warmth.forget()
 		for _, l := range s.all() {
 			if !l.reaping.CompareAndSwap(false, true) {
 				continue

@@ -181,7 +181,7 @@ func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {
 			return nil, errors.Join(fmt.Errorf("tier %s gave no lasting box", r.Tier), destroy(ctx, b))
 		}
 		pass := s.cfg.Gate.Keep(r.Tenant, tenant.Amounts{Boxes: 1, MilliCPU: k.Limits.MilliCPU, Memory: k.Limits.Memory})
-		l := s.newLive(r, k, lasting, pass)
+		l := s.newLive(r, k, lasting, s.cfg.Guest(lasting.Agent), pass)
 		if err := s.settle(ctx, l, r.Phase); err != nil {
 			pass.Release()
 			if box.KindOf(err) == box.Unavailable {

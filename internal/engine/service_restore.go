@@ -19,7 +19,11 @@ type origin struct {
 
 // checkOrigin refuses a request that says twice what the box shall be.
 func checkOrigin(req box.CreateRequest) error {
-	if req.Snapshot == "" || len(req.Sandbox) == 0 {
+	switch {
+	case req.Template != "" && (req.Snapshot != "" || len(req.Sandbox) > 0):
+		return box.Errorf(box.Invalid, "create box", "cannot make a box from a template and by a configuration or snapshot: it is as the template says").
+			WithHint("leave out sandbox and snapshot")
+	case req.Snapshot == "" || len(req.Sandbox) == 0:
 		return nil
 	}
 	return box.Errorf(box.Invalid, "create box", "cannot make a box from a snapshot and by a configuration: it is that of the snapshot's box").
@@ -28,9 +32,12 @@ func checkOrigin(req box.CreateRequest) error {
 
 // createFrom makes a box, from a snapshot if the request names one: then what the
 // snapshot's box was asked to be is decided again, by today's rules.
-func (s *Service) createFrom(ctx context.Context, c box.Caller, req box.CreateRequest, w Wish, id box.ID) (box.Info, error) {
-	if req.Snapshot == "" {
-		return s.create(ctx, c, req, w, id)
+func (s *Service) createFrom(ctx context.Context, c box.Caller, req box.CreateRequest, w Wish) (box.Info, error) {
+	switch {
+	case req.Template != "":
+		return s.createLike(ctx, c, req, w.request)
+	case req.Snapshot == "":
+		return s.create(ctx, c, req, w)
 	}
 	kept, err := s.snapshots()
 	if err != nil {
@@ -41,9 +48,11 @@ func (s *Service) createFrom(ctx context.Context, c box.Caller, req box.CreateRe
 		return box.Info{}, err
 	}
 	req.Sandbox = r.Sandbox
+	request := w.request
 	if w, err = s.wish(c, req); err != nil {
 		return box.Info{}, err
 	}
+	w.request = request
 	w.from = &origin{tier: r.Tier, kind: r.Kind, reason: "snapshot " + r.ID, open: func(ctx context.Context) (*snapshot.Held, error) {
 		h, err := kept.Open(ctx, r.ID)
 		if err == nil && (h.Kind != r.Kind || h.Tier != r.Tier) {
@@ -52,13 +61,20 @@ func (s *Service) createFrom(ctx context.Context, c box.Caller, req box.CreateRe
 		}
 		return h, err
 	}}
-	return s.create(ctx, c, req, w, id)
+	return s.create(ctx, c, req, w)
 }
 
-// start says how a box came to be.
-func (o *origin) start() (box.StartKind, string) {
-	if o == nil {
-		return box.StartCold, ""
+// start says how a box came to be: warm, or not and why, if that was asked for.
+func (o *origin) start(warm bool, miss string) (box.StartKind, string) {
+	switch {
+	case warm && o != nil:
+		return box.StartWarm, o.reason
+	case warm:
+		return box.StartWarm, ""
+	case o == nil:
+		return box.StartCold, miss
+	case miss != "":
+		return box.StartRestored, o.reason + "; " + miss
 	}
 	return box.StartRestored, o.reason
 }
@@ -96,12 +112,12 @@ func (o *origin) make(ctx context.Context, t box.Tier, spec box.Spec) (box.Box, 
 	return b, nil
 }
 
-// renew tells a box that goes on that it is a copy, before anybody has it.
-func (s *Service) renew(ctx context.Context, l *live, o *origin) error {
+// renewGuest tells a box that goes on that it is a copy, before anybody has it.
+func (s *Service) renewGuest(ctx context.Context, id box.ID, g Agent, o *origin) error {
 	if o == nil || o.kind != box.SnapshotMemory {
 		return nil
 	}
-	r, ok := l.guest.(box.Renewer)
+	r, ok := g.(box.Renewer)
 	if !ok {
 		return nil
 	}
@@ -109,7 +125,7 @@ func (s *Service) renew(ctx context.Context, l *live, o *origin) error {
 	defer cancel()
 	err := r.Renew(ctx, box.Renewal{Copy: true})
 	if box.KindOf(err) == box.Unsupported {
-		s.cfg.Log.Warn("a copy has the random numbers of its original: its agent cannot renew them", "box", l.id, "error", err)
+		s.cfg.Log.Warn("a copy has the random numbers of its original: its agent cannot renew them", "box", id, "error", err)
 		return nil
 	}
 	return err

@@ -90,6 +90,7 @@ type plainBox struct {
 	plainAgent
 	standing
 	copying
+	pooled
 }
 
 func (b *plainBox) ID() box.ID     { return b.id }
@@ -201,7 +202,7 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 					return Wish{}, err
 				}
 			}
-			return Wish{Policy: c.Request(), User: c.User, Env: c.Environ()}, nil
+			return Wish{Policy: c.Request(), User: c.User, Env: c.Environ(), Reuse: c.Reuse, PoolSize: c.PoolSize}, nil
 		},
 	}
 	rules := tenant.Rules{Starts: 4, Line: 100, Wait: 10 * time.Second}

@@ -30,6 +30,8 @@ func Points() []string {
 		"store.before-commit", "store.after-commit",
 		// A box is made: its key, its row, the box, its row again.
 		"engine.create-claimed", "engine.create-added", "engine.create-built", "engine.create-running",
+		// A warm box becomes somebody's: in fact, and in its row.
+		"engine.lease-bound", "engine.lease-added",
 		// It is destroyed: the host first, then its row.
 		"engine.destroy-begun", "engine.destroy-intended", "engine.destroy-cleared", "engine.destroy-told",
 		// It is paused and goes on: the row first.

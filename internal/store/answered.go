@@ -36,12 +36,32 @@ func (s *Store) Claim(ctx context.Context, tenant, key string, request []byte, i
 		case err != nil:
 			return fmt.Errorf("cannot look for idempotency key: %w", err)
 		case !bytes.Equal(was, request):
-			return box.Errorf(box.Invalid, "claim idempotency key", "cannot use idempotency key %q: it came with another request before", key).
-				WithHint("use a new key for a new request")
+			return otherRequest(key)
 		}
 		return nil
 	})
 	return made, first, err
+}
+
+// Claimed returns the box that a tenant's idempotency key was tied to before, and
+// whether it was. Another request with that key is Invalid, as with Claim.
+func (s *Store) Claimed(ctx context.Context, tenant, key string, request []byte) (made box.ID, before bool, err error) {
+	var was []byte
+	err = s.db.QueryRowContext(ctx, "SELECT request, box FROM answered WHERE tenant = ? AND key = ? AND created >= ?", tenant, key, millis(time.Now().Add(-answeredFor))).Scan(&was, &made)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("cannot look for idempotency key: %w", err)
+	case !bytes.Equal(was, request):
+		return "", false, otherRequest(key)
+	}
+	return made, true, nil
+}
+
+func otherRequest(key string) error {
+	return box.Errorf(box.Invalid, "claim idempotency key", "cannot use idempotency key %q: it came with another request before", key).
+		WithHint("use a new key for a new request")
 }
 
 // Unclaim forgets a key whose box could not be made, so that the request may be

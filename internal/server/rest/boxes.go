@@ -19,6 +19,7 @@ type createRequest struct {
 	Body struct {
 		Sandbox  Sandbox           `json:"sandbox,omitempty"`
 		Snapshot string            `json:"snapshot,omitempty" maxLength:"128" doc:"Name or id of the snapshot that the box is made from; then without sandbox, which is that of the snapshot's box."`
+		Template string            `json:"template,omitempty" maxLength:"64" doc:"Name of a template of the server's that the box is a copy of; then without sandbox and snapshot."`
 		Metadata map[string]string `json:"metadata,omitempty" doc:"The caller's own: at most 32 pairs of 256 bytes."`
 		TTLSec   float64           `json:"ttl_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed after so long; 0 or absent takes the server's default. See ttl_sec and ends_at of the answer."`
 		IdleSec  float64           `json:"idle_sec,omitempty" minimum:"0" maximum:"31536000" doc:"The box is destroyed when nobody used it and nothing runs in it for so long, or paused: see on_idle; 0 is never."`
@@ -99,7 +100,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 func (a *API) create(ctx context.Context, in *createRequest) (Box, error) {
 	i, err := a.Service.Create(ctx, server.CallerOf(ctx), box.CreateRequest{
-		Sandbox: in.Body.Sandbox.RawMessage, Snapshot: in.Body.Snapshot, Metadata: in.Body.Metadata, TTL: seconds(in.Body.TTLSec),
+		Sandbox: in.Body.Sandbox.RawMessage, Snapshot: in.Body.Snapshot, Template: in.Body.Template, Metadata: in.Body.Metadata, TTL: seconds(in.Body.TTLSec),
 		Idle: seconds(in.Body.IdleSec), OnIdle: in.Body.OnIdle, Key: in.Key, Strict: in.Body.Strict,
 	})
 	if err != nil {

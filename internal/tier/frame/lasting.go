@@ -146,6 +146,7 @@ type wish struct {
 	Workdir   string
 	Limits    box.Limits
 	Mounts    []box.Mount
+	Volumes   []box.Volume `json:",omitempty"`
 	NoMount   []string
 	Net       box.Net
 	Hostname  string
@@ -153,13 +154,13 @@ type wish struct {
 }
 
 func wishOf(s box.Spec) wish {
-	return wish{s.ID, s.Tenant, s.Principal, s.Image, s.Workdir, s.Limits, s.Mounts, s.NoMount, s.Net, s.Hostname, s.Lasting}
+	return wish{s.ID, s.Tenant, s.Principal, s.Image, s.Workdir, s.Limits, s.Mounts, s.Volumes, s.NoMount, s.Net, s.Hostname, s.Lasting}
 }
 
 func (w wish) spec() box.Spec {
 	return box.Spec{
 		ID: w.ID, Tenant: w.Tenant, Principal: w.Principal, Image: w.Image, Workdir: w.Workdir, Limits: w.Limits,
-		Mounts: w.Mounts, NoMount: w.NoMount, Net: w.Net, Hostname: w.Hostname, Lasting: w.Lasting,
+		Mounts: w.Mounts, Volumes: w.Volumes, NoMount: w.NoMount, Net: w.Net, Hostname: w.Hostname, Lasting: w.Lasting,
 	}
 }
 
