@@ -28,6 +28,8 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
+func newRand(t *testing.T) *rand.Rand { return rand.New(rand.NewPCG(seed(t), 2)) }
+
 // round does what passes every moment of a daemon's, as long as it lives.
 func (w *world) round(tier string, r *rand.Rand) error {
 	k, err := w.create(tier)

@@ -22,6 +22,9 @@ type Server struct {
 	URL  string
 	Key  string // an administrator's
 	User User
+	// Binary is started in place of the tested one from the next start on, if it
+	// is not empty.
+	Binary string
 
 	t    testing.TB
 	args []string
@@ -98,6 +101,9 @@ func (d *Server) TryStart() bool {
 func (d *Server) command() *exec.Cmd {
 	cmd := Command(context.Background(), d.t, d.User, append([]string{"serve", "--listen", "127.0.0.1:0"}, d.args...)...)
 	cmd.Env = append(cmd.Env, "SUNABA_API_KEY="+d.Key)
+	if d.Binary != "" {
+		cmd.Path = d.Binary
+	}
 	return cmd
 }
 
