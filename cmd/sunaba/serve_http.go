@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
@@ -33,7 +32,7 @@ func (s *service) handler(f *serveFlags, state string, loopback bool, log *slog.
 		Mounts:      mounts,
 		Loopback:    loopback,
 		Hosts:       f.hosts,
-		Ready:       func(ctx context.Context) error { _, err := s.store.Keys(ctx); return err },
+		Ready:       s.store.Ready,
 		Gauges:      s.gauges,
 		OpenMetrics: f.openMetrics,
 		Log:         log,

@@ -43,6 +43,7 @@ const op = "open store"
 
 // Store is an open database.
 type Store struct {
+	dir  string
 	db   *sql.DB
 	lock *os.File
 }
@@ -56,7 +57,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{lock: lock}
+	s := &Store{dir: dir, lock: lock}
 	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
 		s.Close()
 		return nil, err
