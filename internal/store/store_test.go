@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -222,7 +223,7 @@ func TestTheSameRequestAgainIsTheSameBox(t *testing.T) {
 func TestASecondDaemonIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	if _, err := Open(t.Context(), dir); box.KindOf(err) != box.Unusable || !strings.Contains(err.Error(), "another daemon") {
+	if _, err := Open(t.Context(), dir); box.KindOf(err) != box.Unusable || !strings.Contains(err.Error(), "another daemon") || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("%v", err)
 	}
 	s.Close()

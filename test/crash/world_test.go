@@ -199,6 +199,7 @@ type ended struct {
 func (w *world) foreground(k *known, r *rand.Rand) error {
 	code := r.IntN(100)
 	k.maybe++
+	k.phase = "" // it resumes the box, before it answers
 	var e ended
 	if _, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": fmt.Sprint("echo line >> log; sync log; exit ", code)}, &e); err != nil {
 		return err
@@ -213,6 +214,7 @@ func (w *world) foreground(k *known, r *rand.Rand) error {
 // background starts a program that ends by itself, at any time.
 func (w *world) background(k *known, r *rand.Rand) error {
 	p := program{out: fmt.Sprint("out ", r.IntN(1e6)), code: 1 + r.IntN(100)}
+	k.phase = ""
 	var e ended
 	shell := fmt.Sprintf("echo '%s'; sleep 0.%d; exit %d", p.out, r.IntN(10), p.code)
 	if _, err := w.call("POST", path(k)+"/processes", map[string]any{"shell": shell, "timeout_sec": 0}, &e); err != nil {
@@ -247,6 +249,7 @@ func (w *world) resume(k *known, _ *rand.Rand) error {
 
 // typeIn starts a shell in a terminal, or types into it.
 func (w *world) typeIn(k *known, _ *rand.Rand) error {
+	k.phase = ""
 	if k.screen == 0 {
 		var e ended
 		if _, err := w.call("POST", path(k)+"/processes", map[string]any{"command": []string{"sh"}, "tty": map[string]any{"rows": 24, "cols": 80}, "timeout_sec": 0}, &e); err != nil {
