@@ -94,6 +94,13 @@ func (l *live) lifeGvisor(ctx context.Context, program []string, out *os.File) e
 	return life(ctx, l.tier, program, out)
 }
 
+// alone is a call that leaves nothing.
+func alone(f func(context.Context, []string, *os.File) error) func(context.Context, []string, *os.File) (func() error, error) {
+	return func(ctx context.Context, program []string, out *os.File) (func() error, error) {
+		return func() error { return nil }, f(ctx, program, out)
+	}
+}
+
 func in(ctx context.Context, b box.Box, program []string, out *os.File) error {
 	res, err := b.Run(ctx, box.Command{Argv: program, Env: []string{"HOME=/home/user", "LANG=C.UTF-8"}}, box.Streams{Stdout: out, Stderr: out})
 	if err == nil && (res.Cause != box.Exited || res.ExitCode != 0) {

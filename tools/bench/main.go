@@ -65,7 +65,7 @@ func main() {
 
 type options struct {
 	scratch, sunaba, npm, only, out, root string
-	rounds, passes, idle                  int
+	rounds, passes, idle, crowd           int
 	each                                  time.Duration
 }
 
@@ -81,6 +81,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 30, "rounds; 0 for none")
 	fs.IntVar(&o.passes, "passes", 3, "passes of the throughput measurement; 0 for none")
 	fs.IntVar(&o.idle, "idle", 5, "idle boxes of each peer; 0 for none")
+	fs.IntVar(&o.crowd, "crowd", 200, "idle boxes of the daemon's at once; 0 for none, and no forks")
 	fs.DurationVar(&o.each, "each", 3*time.Second, "length of a pass for each peer")
 	err := fs.Parse(args)
 	for _, p := range []*string{&o.scratch, &o.sunaba} {
@@ -126,14 +127,14 @@ func inside(args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &setup{scratch: scratch(o.scratch), root: o.root, sunaba: o.sunaba, npm: o.npm, live: &live{}}
+	s := &setup{scratch: scratch(o.scratch), root: o.root, sunaba: o.sunaba, npm: o.npm, live: &live{}, service: &service{}}
 	s.docker, s.podman = &docker{s: s.scratch, root: o.root}, &podman{s: s.scratch, root: o.root}
 	if err := s.scratch.filter(); err != nil {
 		return err
 	}
 	hugetlb := parkHugetlb()
 	var programs [][]string
-	for _, w := range workloads() {
+	for _, w := range general() {
 		programs = append(programs, w.argv)
 	}
 	if err := s.bundles(append(programs, []string{"sleep", "infinity"})); err != nil {
@@ -145,6 +146,12 @@ func inside(args []string) error {
 	s.live.start(ctx, s.scratch)
 	defer func() {
 		if err := s.live.stop(context.WithoutCancel(ctx)); err != nil {
+			fmt.Fprintln(log, "bench:", err)
+		}
+	}()
+	s.service.start(ctx, s.scratch, s.sunaba)
+	defer func() {
+		if err := s.service.stop(); err != nil {
 			fmt.Fprintln(log, "bench:", err)
 		}
 	}()
@@ -188,6 +195,7 @@ func inside(args []string) error {
 		}
 		r.idle(held)
 	}
+	r.crowd(s.service.crowded(ctx, acct, o.crowd, o.passes, o.each, log))
 	r.legend(all, missing, failed)
 	r.loads = append(r.loads, load())
 	return deliver(r, body.String(), o.out)
@@ -222,7 +230,7 @@ func usable(ctx context.Context, s scratch, all []peer, only *regexp.Regexp, log
 			why = "not asked for"
 		}
 		for _, w := range workloads() {
-			if why == "" {
+			if why == "" && p.runs(w) {
 				if err := p.check(ctx, s, w); err != nil {
 					why = fmt.Sprintf("`%s`: %s", w.name, oneLine(err))
 				}
@@ -234,7 +242,9 @@ func usable(ctx context.Context, s scratch, all []peer, only *regexp.Regexp, log
 			continue
 		}
 		for _, w := range workloads() {
-			peers[w.name] = append(peers[w.name], p)
+			if p.runs(w) {
+				peers[w.name] = append(peers[w.name], p)
+			}
 		}
 	}
 	return peers, missing

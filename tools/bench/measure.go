@@ -50,8 +50,12 @@ func (p peer) command(program []string, out *os.File) (*exec.Cmd, func(), error)
 func (p peer) once(ctx context.Context, program []string, out *os.File) (time.Duration, error) {
 	if p.call != nil {
 		start := time.Now()
-		err := p.call(ctx, program, out)
-		return time.Since(start), err
+		after, err := p.call(ctx, program, out)
+		took := time.Since(start)
+		if err == nil {
+			err = after()
+		}
+		return took, err
 	}
 	cmd, done, err := p.command(program, out)
 	if err != nil {
@@ -71,6 +75,11 @@ func (p peer) check(ctx context.Context, s scratch, w workload) error {
 		return err
 	}
 	defer out.Close()
+	if p.ready != nil {
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+	}
 	_, err = p.once(ctx, w.argv, out)
 	said := make([]byte, 4096)
 	n, rerr := out.ReadAt(said, 0)
@@ -89,6 +98,11 @@ func (p peer) check(ctx context.Context, s scratch, w workload) error {
 
 // measure runs a program with the accounts around it.
 func (p peer) measure(ctx context.Context, a account, program []string, null *os.File) (sample, error) {
+	if p.ready != nil {
+		if err := p.ready(ctx); err != nil {
+			return sample{}, err
+		}
+	}
 	before, err := a.resetPeak()
 	if err != nil {
 		return sample{}, err
@@ -196,7 +210,7 @@ func throughput(ctx context.Context, a account, peers map[string][]peer, passes 
 		w workload
 	}
 	var turns []turn
-	for _, w := range workloads() {
+	for _, w := range general() {
 		all[w.name] = map[string][]rate{}
 		for _, p := range peers[w.name] {
 			turns = append(turns, turn{p, w})

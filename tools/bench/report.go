@@ -108,6 +108,9 @@ func (r report) targets(all map[string]*results) {
 	fmt.Fprintln(r.w, "\n### Targets\n\nMedian of the ratios of each round, and the middle half of them.\n\n| peer | to | workload | at most | measured | middle half | |\n|---|---|---|---:|---:|---|---|")
 	for _, t := range targets() {
 		for _, w := range workloads() {
+			if t.workload != w.name && (t.workload != "" || w.few) {
+				continue
+			}
 			res := all[w.name]
 			rs := ratios(res.walls(t.peer), res.walls(t.to))
 			verdict := "not measured"
@@ -122,17 +125,17 @@ func (r report) targets(all map[string]*results) {
 // throughput writes runs per second.
 func (r report) throughput(peers map[string][]peer, all map[string]map[string][]rate) {
 	fmt.Fprintf(r.w, "\n### Runs per second, %d workers\n\nMedian of %d passes of %v each, in random order.\n\n| peer |", workers, r.passes, r.each)
-	for _, w := range workloads() {
+	for _, w := range general() {
 		fmt.Fprintf(r.w, " `%s` runs/s | x bubblewrap | CPU ms per run | failed |", w.name)
 	}
 	fmt.Fprint(r.w, "\n|---|")
-	for range workloads() {
+	for range general() {
 		fmt.Fprint(r.w, "---:|---:|---:|---:|")
 	}
 	fmt.Fprintln(r.w)
 	for _, p := range peers[workloads()[0].name] {
 		fmt.Fprintf(r.w, "| %s |", p.name)
-		for _, w := range workloads() {
+		for _, w := range general() {
 			var perSecond, cpu []float64
 			var failed int64
 			mine, base := map[int]float64{}, map[int]float64{}
@@ -161,6 +164,49 @@ func (r report) idle(all []held) {
 			continue
 		}
 		fmt.Fprintf(r.w, "| %s | %.1f | %s |\n", h.name, float64(h.each)/(1<<20), h.what)
+	}
+}
+
+// crowd writes what many boxes of the daemon's cost.
+func (r report) crowd(c crowd) {
+	if len(c.forks)+len(c.held)+len(c.lives) == 0 {
+		return
+	}
+	fmt.Fprint(r.w, "\n### Many boxes of one daemon\n\nForks are of a gvisor box with an interpreter that has numpy. Idle boxes have run nothing; what their daemon grew by is in the figure.\n\n| what | median | |\n|---|---:|---|\n")
+	for _, n := range []int{10, 100} {
+		var each []float64
+		failed := ""
+		for _, f := range c.forks {
+			if f.n == n && f.err == nil {
+				each = append(each, ms(f.took)/float64(n))
+			} else if f.n == n {
+				failed = " failed: " + oneLine(f.err)
+			}
+		}
+		fmt.Fprintf(r.w, "| fork into %d, a copy | %.1f ms |%s |\n", n, median(each), failed)
+	}
+	for _, d := range c.held {
+		if d.err != nil {
+			fmt.Fprintf(r.w, "| %d idle boxes of tier %s, each | - | failed: %s |\n", d.n, d.tier, oneLine(d.err))
+			continue
+		}
+		fmt.Fprintf(r.w, "| %d idle boxes of tier %s, each | %.1f MiB | |\n", d.n, d.tier, float64(d.each)/(1<<20))
+	}
+	for _, tier := range []string{"process", "gvisor"} {
+		var second, core []float64
+		failed := ""
+		for _, l := range c.lives {
+			if l.tier != tier {
+				continue
+			}
+			if l.err != nil {
+				failed = " failed: " + oneLine(l.err)
+				continue
+			}
+			second = append(second, float64(l.boxes)/l.took.Seconds())
+			core = append(core, float64(l.boxes)/l.cpu.Seconds())
+		}
+		fmt.Fprintf(r.w, "| whole lives of tier %s by HTTP, cold | %.1f a second | %.1f for each second of a core%s |\n", tier, median(second), median(core), failed)
 	}
 }
 
