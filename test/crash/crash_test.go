@@ -115,7 +115,7 @@ func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
 	}
 	w.d.Start()
 	w.check()
-	t.Logf("%d moments, killed at each %d times", len(fault.Points()), eachPoint)
+	t.Logf("kills at each moment: %v", w.kills)
 }
 
 // kill starts a daemon that dies at the n-th passage of a moment.
@@ -131,6 +131,7 @@ func (w *world) kill(t *testing.T, point string, n int, tier string, r *rand.Ran
 	if got := w.passed(point); got != n {
 		t.Fatalf("%s was passed %d times, not %d\n%s", point, got, n, w.d.Log())
 	}
+	w.kills[point]++
 	w.d.Kill()
 }
 

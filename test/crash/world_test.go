@@ -33,6 +33,7 @@ type world struct {
 	pending []*wanted // asked for, and no answer came
 	gone    map[string]bool
 	serial  int
+	kills   map[string]int  // at moments
 	kept    map[string]bool // snapshots: whether they are, or are no more
 }
 
@@ -66,7 +67,7 @@ type program struct {
 func newWorld(t *testing.T, u harness.User) *world {
 	t.Helper()
 	harness.NothingLeft(t)
-	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}}
+	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}, kills: map[string]int{}}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
