@@ -34,13 +34,20 @@ type gbox struct {
 	frame.Box
 	path   string                   // the image's PATH
 	stream atomic.Pointer[net.Conn] // to the agent, of the start; nil when it was taken
+
+	from     *copied  // what it is made from; nil = it starts anew
+	versions versions // of a box that lasts
 }
 
 // Create implements box.Tier. The order matters: whatever a box could use up
 // is bounded before its first process exists, and the runner waits for its
 // first message, which is sent when it stands in its group.
-func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error) {
-	b := &gbox{}
+func (t *Tier) Create(ctx context.Context, spec box.Spec) (box.Box, error) {
+	return t.create(ctx, spec, nil)
+}
+
+func (t *Tier) create(ctx context.Context, spec box.Spec, from *copied) (_ box.Box, err error) {
+	b := &gbox{from: from}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
@@ -61,6 +68,14 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 		}
 		defer img.Close()
 		b.Image, b.path = name, img.Path
+		if spec.Lasting {
+			if b.versions, err = t.versions(); err != nil {
+				return err
+			}
+			if err := from.fits(b); err != nil {
+				return err
+			}
+		}
 		if b.Store, err = host.OpenUnlinked(t.StoreDir()); err != nil {
 			return err
 		}
@@ -117,6 +132,10 @@ func (t *Tier) Create(ctx context.Context, spec box.Spec) (_ box.Box, err error)
 	if !spec.Lasting {
 		return b, nil
 	}
+	b.from = nil
+	if from.memory() {
+		b.closeStream() // the copied agent knows nothing of it
+	}
 	return t.keep(b)
 }
 
@@ -161,6 +180,16 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	if spec.Image == box.ImageBase && spec.Workdir != image.DefaultWorkdir {
 		dirs = append(dirs, spec.Workdir) // the image is the same for everybody
 	}
+	if b.from != nil {
+		dirs = nil // they are in the copy
+		if !b.from.memory() {
+			parts, err := b.from.pass(t.StoreDir())
+			if err != nil {
+				return s, passed, err
+			}
+			passed, s.Seeds = append(passed, parts...), true
+		}
+	}
 	if len(spec.Seeds) > 0 && b.seedBytes() <= seedsInline || len(spec.Seeds) == 0 && len(dirs) > 0 {
 		sealed, err := b.SeedArchive(dirs...)
 		if err != nil {
@@ -174,6 +203,13 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 			return s, passed, err
 		}
 		passed = append(passed, theirs)
+	}
+	if b.from.memory() {
+		parts, err := b.from.pass("")
+		if err != nil {
+			return s, passed, err
+		}
+		passed, s.Restored = append(passed, parts...), true
 	}
 	return s, passed, nil
 }

@@ -52,10 +52,11 @@ type Config struct {
 // Tier implements box.Tier.
 type Tier struct {
 	*frame.Site
-	cfg    Config
-	system func() (*os.File, error)   // image of systemDir, made once, for the first box
-	daemon func() (*os.File, error)   // that of boxes that last
-	held   [2]atomic.Pointer[os.File] // the same, once they were made
+	cfg      Config
+	system   func() (*os.File, error)   // image of systemDir, made once, for the first box
+	daemon   func() (*os.File, error)   // that of boxes that last
+	versions func() (versions, error)   // but for the image; found once
+	held     [2]atomic.Pointer[os.File] // the same, once they were made
 }
 
 // New prepares the tier. It starts no process.
@@ -74,6 +75,7 @@ func New(cfg Config) (*Tier, error) {
 		t.held[1].Store(f)
 		return f, err
 	})
+	t.versions = sync.OnceValues(t.findVersions)
 	return t, nil
 }
 

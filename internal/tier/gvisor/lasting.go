@@ -30,6 +30,7 @@ type lastingBox struct{ *gbox }
 type kept struct {
 	Path     string // the image's PATH
 	Dev, Ino uint64 // of the store
+	Versions versions
 }
 
 // openStream makes the stream that the agent finds at its start, and returns its
@@ -50,7 +51,7 @@ func (b *gbox) openStream() (*os.File, error) {
 
 // keep makes a lasting one of a box.
 func (t *Tier) keep(b *gbox) (box.Box, error) {
-	k := kept{Path: b.path}
+	k := kept{Path: b.path, Versions: b.versions}
 	var err error
 	if k.Dev, k.Ino, err = inode(b.Store); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (t *Tier) Recover(ctx context.Context, id box.ID, state []byte) (box.Box, e
 	b := &gbox{}
 	var k kept
 	err := t.Take(ctx, &b.Box, t.Name(), id, state, adapter{b}, &k, func(ctx context.Context) error {
-		b.path = k.Path
+		b.path, b.versions = k.Path, k.Versions
 		ends, err := b.Conn.CallForFiles(ctx, 1, "store", struct{}{}, nil)
 		if err != nil {
 			return fmt.Errorf("cannot get its store: %w", err)

@@ -55,7 +55,10 @@ type reporter struct {
 	most uint64 // tasks of all programs; 0 = see boxFull
 	seen [256]atomic.Bool
 
-	memory *memoryKeeper
+	memory  *memoryKeeper
+	met     atomic.Pointer[kernel.Kernel] // whose boot id is new; see meet
+	meeting sync.Mutex
+
 	making sync.Mutex // held while a task is made, so that boxFull is exact
 }
 
@@ -224,6 +227,7 @@ func reportLimits(pipe *os.File, tasks, memory uint64) {
 				fn = makesReadOnly(sc.Name, fn)
 			}
 			sc.Fn = func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+				r.meet(t)
 				ret, ctl, err := fn(t, sysno, args)
 				if err != nil {
 					tell(r, t, args, err)

@@ -11,7 +11,8 @@ import (
 
 // setup is the first request. Its files, in order: root image, system image,
 // store, then one per mount whose File is true, then the seed archive if any,
-// then, for a box that lasts, a stream for its agent.
+// then, for a box that lasts, a stream for its agent, then the parts of a copy if
+// it is made from one of memory.
 type setup struct {
 	ID       string
 	Dir      string // run folder; the runner owns it
@@ -19,6 +20,7 @@ type setup struct {
 	Workdir  string
 	Mounts   []frame.Mount
 	Seeds    bool // an archive of seeds comes last
+	Restored bool // the parts of a copy come after all else: the guest goes on
 	Numbers  bootNumbers
 	Rlimits  map[string]uint64 // RLIMIT_X -> soft and hard
 	ShmBytes int64

@@ -93,6 +93,10 @@ func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
 		return r.giveStore()
 	case "processes":
 		return r.processes()
+	case "snapshot":
+		return r.snapshot()
+	case "snapshot files":
+		return r.snapshotFiles()
 	case "pause":
 		return struct{}{}, r.pause()
 	case "resume":

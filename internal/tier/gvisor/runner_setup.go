@@ -43,6 +43,7 @@ func (r *runner) setup(seq int, body json.RawMessage, files []*os.File) (any, er
 // inputs are the descriptors that came with setup.
 type inputs struct {
 	root, system, store, seeds, stream *os.File
+	parts                              [len(memoryParts)]*os.File // of a copy; nil without one
 	mounts                             []*os.File
 }
 
@@ -59,6 +60,9 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 	if r.set.Lasting != nil {
 		want++
 	}
+	if r.set.Restored {
+		want += len(memoryParts)
+	}
 	if len(files) != want {
 		return inputs{}, fmt.Errorf("cannot set up box: %d files came, %d are needed", len(files), want)
 	}
@@ -68,6 +72,11 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 		f := in.mounts[n]
 		in.mounts = in.mounts[:n]
 		return f
+	}
+	if r.set.Restored {
+		for i := len(in.parts) - 1; i >= 0; i-- {
+			in.parts[i] = last()
+		}
 	}
 	if r.set.Lasting != nil {
 		in.stream = last()
@@ -193,12 +202,17 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	} else {
 		ours = append(ours, in.store)
 	}
+	ours = append(ours, in.parts[:]...)
 	defer frame.CloseAll(ours)
 	c, err := container.New(conf, container.Args{ID: r.set.ID, Spec: spec, BundleDir: bundle, PassFiles: pass})
 	if err != nil {
 		return nil, fmt.Errorf("cannot create sandbox: %w", err)
 	}
-	if err := c.Start(conf); err != nil {
+	if r.set.Restored {
+		if err := r.restore(c, in.parts[:]); err != nil {
+			return nil, fmt.Errorf("cannot go on with the copy: %w", err)
+		}
+	} else if err := c.Start(conf); err != nil {
 		return nil, fmt.Errorf("cannot start sandbox: %w", err)
 	}
 	r.c, r.conf = c, conf
@@ -251,6 +265,9 @@ func (r *runner) config() (*config.Config, error) {
 	conf, err := config.NewFromFlags(fs)
 	if err != nil {
 		return nil, fmt.Errorf("cannot configure gVisor: %w", err)
+	}
+	if r.set.Restored {
+		likeCopied(conf)
 	}
 	return conf, nil
 }

@@ -1,0 +1,133 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/tier/frame"
+)
+
+// memoryParts are the files of a copy of a guest with all that runs, in the order
+// in which its kernel takes them: its own state, which pages there are, and the
+// pages, of programs and of the writable layer.
+var memoryParts = [...]string{"kernel", "pages.list", "pages"} //house:const names of files
+
+// snapshot answers with the files of a copy of the guest, which stands still for
+// that, and goes on if it was not paused.
+func (r *runner) snapshot() (any, error) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	if r.c == nil || r.set.Lasting == nil {
+		return nil, errNotLasting
+	}
+	files, err := r.unlinked(len(memoryParts))
+	if err != nil {
+		return nil, err
+	}
+	opt := control.SaveOpts{
+		Metadata: statefile.CompressionLevelNone.ToMetadata(), AppMFExcludeCommittedZeroPages: true, HavePagesFile: true, Resume: true,
+		FilePayload: urpc.FilePayload{Files: files},
+	}
+	if err := r.ask(boot.ContMgrCheckpoint, &opt); err != nil {
+		frame.CloseAll(files)
+		return nil, fmt.Errorf("cannot copy the guest: %w", err)
+	}
+	return wire.WithFiles{Body: struct{}{}, Files: files}, nil
+}
+
+// snapshotFiles answers with an archive of what was written in the guest, which stands
+// still for that.
+func (r *runner) snapshotFiles() (any, error) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	if r.c == nil || r.set.Lasting == nil {
+		return nil, errNotLasting
+	}
+	files, err := r.unlinked(1)
+	if err != nil {
+		return nil, err
+	}
+	if r.c.Status != container.Paused {
+		r.flush()
+		if err := r.c.Pause(); err != nil {
+			frame.CloseAll(files)
+			return nil, err
+		}
+		defer func() { _ = r.c.Resume() }()
+	}
+	if err := r.c.TarRootfsUpperLayer(files[0]); err != nil {
+		frame.CloseAll(files)
+		return nil, fmt.Errorf("cannot copy the guest's files: %w", err)
+	}
+	return wire.WithFiles{Body: struct{}{}, Files: files}, nil
+}
+
+// unlinked makes files without a name, on the disk of the run folder.
+func (r *runner) unlinked(n int) (files []*os.File, err error) {
+	for range n {
+		f, err := os.CreateTemp(r.set.Dir, "copy-")
+		if err == nil {
+			files = append(files, f)
+			err = os.Remove(f.Name())
+		}
+		if err != nil {
+			frame.CloseAll(files)
+			return nil, fmt.Errorf("cannot make files for a copy: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// restore has the guest's kernel, which was made and not started, go on as the one
+// that was copied. It is told by descriptors: this process may open no file of the
+// front's by name.
+func (r *runner) restore(c *container.Container, parts []*os.File) error {
+	r.c = c
+	link := boot.DefaultLoopbackLink
+	err := r.ask(boot.ContMgrSetNetworkArgs, &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{link}, IsRestore: true})
+	if err == nil {
+		err = r.ask(boot.ContMgrRestore, &boot.RestoreOpts{HavePagesFile: true, FilePayload: urpc.FilePayload{Files: parts}})
+	}
+	if err != nil {
+		r.c = nil
+		return err
+	}
+	c.Sandbox.Restored = true
+	c.Status = container.Running // which is only looked at here
+	return nil
+}
+
+// ask makes one call of the guest's kernel.
+func (r *runner) ask(method string, args any) error {
+	path := r.c.Sandbox.GetControlSocketPath()
+	if path == "" {
+		return errors.New("cannot reach the guest's kernel: it has no socket")
+	}
+	// The path may be longer than an address can be.
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("cannot reach the guest's kernel: %w", err)
+	}
+	defer dir.Close()
+	conn, err := client.ConnectTo(filepath.Join(fdPath(dir), filepath.Base(path)))
+	if err != nil {
+		return fmt.Errorf("cannot reach the guest's kernel: %w", err)
+	}
+	defer conn.Close()
+	return conn.Call(method, args, nil)
+}
+
+// likeCopied sets what a guest that goes on must not be refused for: that its files
+// have other numbers here. What its spec says otherwise is compared by the front.
+func likeCopied(conf *config.Config) { conf.RestoreSpecValidation = config.RestoreSpecValidationIgnore }
