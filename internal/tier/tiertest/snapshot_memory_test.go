@@ -176,3 +176,21 @@ func near(seconds string) bool {
 	d := time.Now().Unix() - s
 	return err == nil && d < 60 && d > -60
 }
+
+func TestFilesOfAGuestAreInItsCopies(t *testing.T) {
+	p := newPlace(t, box.TierGvisor)
+	made := spec()
+	b := p.create(t, made)
+	run(t, use(t, b), `set -e; cd /workspace; echo a > file; chmod 640 file; ln file same; ln -s file link; mkdir -m 711 dir; mkfifo pipe
+		head -c 6000000 /dev/urandom > large; sha256sum large > sum; touch -d 2001-02-03T04:05:06 old; echo gone > gone; rm gone`)
+	s := p.copyFiles(t, b)
+	c := p.restore(t, made, s)
+	got := run(t, use(t, c), `cd /workspace; sha256sum -c --quiet sum; stat -c '%a %u %h' file; cat link; stat -c '%a %F' dir pipe; stat -c %Y old; ls; echo b > file; cat same`)
+	want := "640 1000 2\na\n711 directory\n644 fifo\n"
+	if !strings.HasPrefix(got, want) || strings.Contains(got, "gone") || !strings.HasSuffix(got, "b\n") {
+		t.Errorf("the copy has\n%s", got)
+	}
+	p.destroy(t, b)
+	p.destroy(t, c)
+	p.empty(t)
+}
