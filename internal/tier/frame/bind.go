@@ -61,7 +61,8 @@ func (b *Box) Bind(ctx context.Context, spec box.Spec) error {
 }
 
 // Differences names what of two specs differs, but for the ID, whose they are and
-// the cpu limit. Seeds, which no state holds, differ if there are any.
+// the cpu limit; and for the limits that are each program's own: see
+// box.Spec.Lasting. Seeds, which no state holds, differ if there are any.
 func Differences(made, wanted box.Spec) ([]string, error) {
 	a, err := fieldsOf(made)
 	if err != nil {
@@ -86,6 +87,7 @@ func Differences(made, wanted box.Spec) ([]string, error) {
 // fieldsOf are the parts of a spec as JSON, empty lists like none.
 func fieldsOf(s box.Spec) (fields map[string]json.RawMessage, err error) {
 	s.ID, s.Tenant, s.Principal, s.Limits.MilliCPU = "", "", "", 0
+	s.Limits.Timeout, s.Limits.Idle, s.Limits.Grace, s.Limits.Output = 0, 0, 0, 0
 	if len(s.Mounts) == 0 {
 		s.Mounts = nil
 	}
