@@ -176,8 +176,8 @@ type lent struct {
 }
 
 // lease gives a warm box for a decided spec, bound to it, or says why there is
-// none. One that cannot be bound is of no use to others either, and another one
-// is tried, once.
+// none. One that cannot be bound, or does not answer then, is of no use to others
+// either, and another one is tried, once.
 func (w *warmth) lease(ctx context.Context, t box.TierName, spec box.Spec, template string, size int) (*lent, string) {
 	shape, miss := pool.ShapeOf(t, spec)
 	if miss != "" {
@@ -201,7 +201,9 @@ func (w *warmth) lease(ctx context.Context, t box.TierName, spec box.Spec, templ
 			return got, ""
 		}
 		why = fmt.Sprintf("a warm box could not be used: %v", err)
-		if errors.Is(err, context.Cause(ctx)) || box.KindOf(err) == box.Unsupported { // no fault of the box's
+		// Who goes away, whatever the error then is, must have no way to make boxes
+		// count as bad: it would empty the pool for all.
+		if ctx.Err() != nil || box.KindOf(err) == box.Unsupported {
 			err = l.End(ctx)
 		} else {
 			err = l.Failed(ctx, err)
@@ -233,7 +235,12 @@ func bind(ctx context.Context, l *pool.Lease, shape pool.Shape, spec box.Spec) (
 	}
 	as := specOf(shape, wb.ID())
 	as.Tenant, as.Principal, as.Limits.MilliCPU = spec.Tenant, spec.Principal, spec.Limits.MilliCPU
+	ctx, cancel := context.WithTimeout(ctx, warmCheck)
+	defer cancel()
 	if err := binder.Bind(ctx, as); err != nil {
+		return nil, err
+	}
+	if _, err := wb.guest.Metrics(ctx); err != nil { // before anything of its owner's runs in it
 		return nil, err
 	}
 	return &lent{wb.Lasting, wb.guest, l.End}, nil

@@ -22,6 +22,7 @@ type pooled struct {
 	owner   string
 	bound   int
 	unbound error // Bind fails with it
+	onBind  func() error
 	changed atomic.Bool
 }
 
@@ -32,6 +33,8 @@ func (b *plainBox) Bind(_ context.Context, s box.Spec) error {
 	switch {
 	case b.unbound != nil:
 		return b.unbound
+	case b.onBind != nil:
+		return b.onBind()
 	case b.owner != "" || s.ID != b.id || s.Tenant == "":
 		return errors.New("it cannot be bound so")
 	}
@@ -46,7 +49,12 @@ func (b *plainBox) Fingerprint(context.Context) (string, error) {
 	return "as it was made", nil
 }
 
-func (a *plainAgent) Metrics(context.Context) (box.Metrics, error) { return box.Metrics{}, nil }
+func (a *plainAgent) Metrics(context.Context) (box.Metrics, error) {
+	if a.mute.Load() {
+		return box.Metrics{}, box.Errorf(box.Unavailable, "ask agent", "cannot reach the agent")
+	}
+	return box.Metrics{}, nil
+}
 
 func reuse(n int) box.CreateRequest {
 	b, err := json.Marshal(map[string]any{"lifecycle": map[string]any{"reuse": true, "pool_size": n}})
@@ -162,6 +170,7 @@ func TestABoxThatFailsOnUseOrWasChangedGivesWayToAnother(t *testing.T) {
 	for name, spoil := range map[string]func(*plainBox){
 		"it cannot be bound": func(h *plainBox) { h.unbound = errors.New("no") },
 		"it was changed":     func(h *plainBox) { h.changed.Store(true) },
+		"it is silent then":  func(h *plainBox) { h.onBind = func() error { h.mute.Store(true); return nil } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := warmBench(t, 2)
@@ -195,6 +204,37 @@ func TestABoxThatFailsOnUseOrWasChangedGivesWayToAnother(t *testing.T) {
 			t.Errorf("start %s because %q", i.Start, i.StartReason)
 		}
 	})
+}
+
+func TestWhoGoesAwayDoesNotPoisonThePool(t *testing.T) {
+	b := warmBench(t, 1)
+	for range warmTrip + 1 {
+		b.ready(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		h := b.nobodys()[0]
+		h.onBind = func() error {
+			cancel()
+			return box.Errorf(box.Unavailable, "bind box", "cannot bind: the stream was closed")
+		}
+		if i, err := b.Create(ctx, alice(), reuse(1)); err == nil {
+			t.Errorf("made for nobody: %+v", i)
+		}
+		for end := time.Now().Add(5 * time.Second); b.host(h.id) != nil; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("its box is still there")
+			}
+		}
+	}
+	b.ready(1)
+	if st := b.stat(); st.Failed != 0 || st.Poisoned {
+		t.Errorf("%+v", st)
+	}
+	if i := b.make(reuse(1)); i.Start != box.StartWarm {
+		t.Errorf("start %s because %q", i.Start, i.StartReason)
+	}
+	if used, _ := b.conf.Gate.Used("a"); used.Boxes != 1 {
+		t.Errorf("the tenant has %+v", used)
+	}
 }
 
 func TestBoxesThatCannotBeMadeAreNotTriedWithoutEnd(t *testing.T) {

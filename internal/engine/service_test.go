@@ -133,7 +133,8 @@ type plainAgent struct {
 	started   []box.ProcessSpec
 	next      int // number of the next program; 0 = 7
 	end       *box.End
-	silent    bool // it does not say what runs
+	silent    bool        // it does not say what runs
+	mute      atomic.Bool // nor how it is
 	apart
 }
 
