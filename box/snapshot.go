@@ -33,7 +33,8 @@ type Snapshotter interface {
 	// Snapshot has what was written brought to the disk, stops the box, hands out
 	// its parts, and lets it go on; a box that was paused stays so. If it
 	// fails the box is as before. For SnapshotMemory the caller has closed all
-	// streams of the box's agent, and opens none until Snapshot returns.
+	// streams of the box's agent, has seen the agent close its ends of them, and
+	// opens none until Snapshot returns.
 	//
 	// Each part is written by put from the reader, which is made from
 	// hostile data; put bounds it. Names are of [a-z0-9.-].

@@ -59,9 +59,9 @@ exec %[2]s/as %[3]s "$@"`, strings.Join(u.Flags(), " "), bin, harness.Binary(t))
 				Condition: func(cond string) (bool, error) {
 					switch cond {
 					case "copies": // an ordinary user's files of tier process are in memory
-						return u.IsTrusting() && u.Trusting() == harness.Root.Trusting(), nil
-					case "forks":
-						return false, nil
+						return !u.IsTrusting() || u.Trusting() == harness.Root.Trusting(), nil
+					case "forks": // what runs in tier process is the host kernel's
+						return !u.IsTrusting(), nil
 					}
 					return false, fmt.Errorf("there is no condition %q", cond)
 				},

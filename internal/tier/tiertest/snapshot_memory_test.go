@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/agent/guest"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -42,6 +43,16 @@ func (p *place) copyMemory(t *testing.T, b box.Lasting) *box.Snapshot {
 	t.Logf("copied %d KiB in %v", bytes>>10, time.Since(began).Round(time.Millisecond))
 	s.SnapshotHead = head
 	return s
+}
+
+// leave closes all streams to a box's agent, at both ends: a guest that holds one is
+// no guest to copy.
+func leave(t *testing.T, g *guest.Guest) {
+	t.Helper()
+	if err := g.Park(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
 }
 
 // busy is a program with a large heap, a thread that counts, an open file without a
@@ -113,7 +124,7 @@ func TestABoxGoesOnInItsCopies(t *testing.T) {
 	says(t, user, pid, "ready")
 	run(t, user, "echo written > /workspace/file; rm -f /etc/hostname; chmod 700 /workspace")
 	asks(t, user, pid, 0, "first")
-	user.Close()
+	leave(t, user)
 
 	s := p.copyMemory(t, b)
 	user = use(t, b)
@@ -141,7 +152,7 @@ func TestABoxGoesOnInItsCopies(t *testing.T) {
 		if now := strings.TrimSpace(run(t, g, "date +%s")); !near(now) {
 			t.Errorf("its clock says %s", now)
 		}
-		g.Close()
+		leave(t, g)
 		boxes = append(boxes, c)
 	}
 	// A copy of a copy, of a paused box, which stays so; and a maker that comes anew.
