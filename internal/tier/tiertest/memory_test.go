@@ -153,7 +153,7 @@ func TestASmallBoxIsABox(t *testing.T) {
 // program may be told before it is counted.
 func counted(t *testing.T, b box.Lasting, kills int64) box.Account {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		a, err := b.Account(t.Context())
 		if err != nil {
 			t.Fatal(err)
