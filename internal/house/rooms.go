@@ -84,7 +84,7 @@ func rooms() []room {
 			why: "a tier makes walls and never sees pool, server, egress, secret, store or another tier"},
 		{dir: "internal/fault",
 			why: "it ends this process at a named point, in test builds alone, and knows nothing"},
-		{dir: "internal/snapshot", own: []string{"box", "internal/host/...", "internal/fault"},
+		{dir: "internal/snapshot", own: []string{"box", "internal/host/...", "internal/stream", "internal/fault"},
 			why: "it keeps parts of boxes by their digest, and cannot read one of them"},
 		{dir: "internal/volume", own: []string{"box", "internal/host/...", "internal/fault"},
 			why: "it keeps file systems in files, and knows nothing of who mounts them"},

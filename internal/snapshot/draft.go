@@ -65,18 +65,13 @@ func (d *Draft) put(name string, r io.Reader) error {
 	}
 	temp := fresh + strings.ToLower(rand.Text())
 	d.mu.Lock()
-	twice := slices.ContainsFunc(d.parts, func(p part) bool { return p.Name == name })
-	if !twice && len(d.parts) < maxParts {
-		d.parts = append(d.parts, part{Name: name})
-		d.temps = append(d.temps, temp)
-		d.files = append(d.files, nil)
-		twice = false
-	} else {
-		twice = true
+	refused := len(d.parts) >= maxParts || slices.ContainsFunc(d.parts, func(p part) bool { return p.Name == name })
+	if !refused {
+		d.parts, d.temps, d.files = append(d.parts, part{Name: name}), append(d.temps, temp), append(d.files, nil)
 	}
 	at := len(d.parts) - 1
 	d.mu.Unlock()
-	if twice {
+	if refused {
 		return fmt.Errorf("cannot keep snapshot: part %q comes twice, or there are more than %d", name, maxParts)
 	}
 	f, err := os.OpenFile(d.s.path(temp), os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o400)

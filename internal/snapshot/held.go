@@ -11,6 +11,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
 // Held is a snapshot that was compared with its ID and is open.
@@ -102,7 +103,7 @@ func (s *Store) checked(ctx context.Context, h *Held, p part) error {
 
 func compare(ctx context.Context, f *os.File, p part, to io.Writer) error {
 	sum := sha256.New()
-	n, err := io.CopyBuffer(io.MultiWriter(sum, to), patient{ctx, io.NewSectionReader(f, 0, p.Bytes+1)}, make([]byte, 1<<20))
+	n, err := io.CopyBuffer(io.MultiWriter(sum, to), stream.While(ctx, io.NewSectionReader(f, 0, p.Bytes+1)), make([]byte, 1<<20))
 	switch {
 	case err != nil:
 		return err
@@ -124,19 +125,6 @@ func (s *Store) unnamed() (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// patient is a reader that ends with its context.
-type patient struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (p patient) Read(b []byte) (int, error) {
-	if err := p.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return p.r.Read(b)
 }
 
 // Firm is nil if nobody has opened a part for writing since it was compared. Whoever

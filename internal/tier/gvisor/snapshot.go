@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cpuid"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/stream"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -93,24 +94,11 @@ func (b lastingBox) Snapshot(ctx context.Context, kind box.SnapshotKind, put fun
 		if room -= st.Size(); room < 0 {
 			return none, box.Errorf(box.Exhausted, "snapshot box", "cannot copy box %s: the copy is larger than its memory and disk", b.Spec.ID)
 		}
-		if err := put(names[i], &while{ctx, io.NewSectionReader(f, 0, st.Size())}); err != nil {
+		if err := put(names[i], stream.While(ctx, io.NewSectionReader(f, 0, st.Size()))); err != nil {
 			return none, err
 		}
 	}
 	return head, nil
-}
-
-// while is a reader that fails when nobody waits for what is read any more.
-type while struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (w *while) Read(b []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.r.Read(b)
 }
 
 func (b lastingBox) head(kind box.SnapshotKind) (box.SnapshotHead, error) {

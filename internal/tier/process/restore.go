@@ -10,6 +10,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
+	"github.com/sunaba-dev/sunaba/internal/stream"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -66,7 +67,7 @@ func (t *Tier) makeStore(ctx context.Context, l box.Limits, b *pbox, uid, gid in
 	var weak []string
 	if c := b.from; c != nil {
 		b.disk = c.own.Disk
-		dump := while{ctx, io.NewSectionReader(c.store, 0, math.MaxInt64)}
+		dump := stream.While(ctx, io.NewSectionReader(c.store, 0, math.MaxInt64))
 		b.fs, weak, err = blockfs.RestoreStore(t.StoreDir(), dump, l.Disk, l.Files, c.own.Disk, uid, gid)
 		if err != nil {
 			return fmt.Errorf("cannot make a box from this copy: %w", err)
@@ -79,17 +80,4 @@ func (t *Tier) makeStore(ctx context.Context, l box.Limits, b *pbox, uid, gid in
 	}
 	b.Weaker = append(b.Weaker, weak...)
 	return nil
-}
-
-// while is a reader that fails when nobody waits for what is read any more.
-type while struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (w while) Read(b []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.r.Read(b)
 }
