@@ -141,7 +141,7 @@ func (s *Service) madeBefore(ctx context.Context, c box.Caller, id box.ID) (box.
 // create makes a box that was decided on. A warm one comes before the idempotency
 // key is tied to it, since then it has its ID already.
 func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateRequest, w Wish) (_ box.Info, err error) {
-	d, tier, err := s.cfg.Engine.decide(w.Policy, s.cfg.Engine.newID())
+	d, tier, err := s.cfg.Engine.decide(w.Policy, "")
 	if err != nil {
 		return box.Info{}, err
 	}
@@ -170,7 +170,9 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		k.Sandbox = json.RawMessage("{}")
 	}
 	warm, miss := s.warm(ctx, w, d)
-	if warm != nil {
+	if warm == nil {
+		d.Spec.ID = s.cfg.Engine.newID()
+	} else {
 		d.Spec.ID = warm.box.ID()
 		defer func() {
 			if !used {

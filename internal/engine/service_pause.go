@@ -168,7 +168,7 @@ func (s *Service) hold(ctx context.Context, l *live) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := r.Hold(ctx); err != nil {
-		s.cfg.Log.Warn("the time of programs goes on while their box is paused: its agent could not be told", "box", l.id, "error", err)
+		s.cfg.Log.Warn("the time of programs goes on while their box stands: its agent could not be told", "box", l.id, "error", err)
 	}
 }
 

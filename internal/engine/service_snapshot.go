@@ -126,7 +126,11 @@ func (s *Service) copyOf(ctx context.Context, l *live, kind box.SnapshotKind, d 
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
-	defer l.held(ctx)()
+	if l.pausedSince().IsZero() {
+		s.hold(ctx, l)
+		since := time.Now()
+		defer func() { s.goOn(context.WithoutCancel(ctx), l, time.Since(since)) }()
+	}
 	apart, err := s.apart(ctx, l, kind)
 	if err != nil {
 		return none, err
@@ -144,30 +148,6 @@ func (s *Service) copyOf(ctx context.Context, l *live, kind box.SnapshotKind, d 
 		return none, box.Errorf(box.Fault, "snapshot box", "cannot keep the copy of box %s: its tier says that it is another", l.id)
 	}
 	return head, nil
-}
-
-// held tells a box's agent that the box stands still until goOn, so that the time of
-// its programs does not go on. One that cannot be told is copied all the same. The
-// turn is held.
-func (l *live) held(ctx context.Context) (goOn func()) {
-	h, ok := l.guest.(interface {
-		Hold(context.Context) error
-		Renew(context.Context, box.Renewal) error
-	})
-	if !ok || !l.pausedSince().IsZero() {
-		return func() {}
-	}
-	hctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	if h.Hold(hctx) != nil {
-		return func() {}
-	}
-	since := time.Now()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
-		defer cancel()
-		_ = h.Renew(ctx, box.Renewal{Slept: time.Since(since)}) // else the agent finds out by itself
-	}
 }
 
 // apart closes the streams of a box's agent for a copy of its memory. The agent has
