@@ -111,24 +111,35 @@ func listFlags(fs *flag.FlagSet, b *boxCall) {
 	fs.Func("meta", "", b.pair)
 }
 
+// everyPage is the whole of a list that comes in pages, in the form of a document.
+func everyPage[I, J any](page func(cursor string) ([]I, string, error), form func(I) J) ([]J, error) {
+	all := []J{}
+	for cursor := ""; ; {
+		items, next, err := page(cursor)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range items {
+			all = append(all, form(i))
+		}
+		if cursor = next; next == "" {
+			return all, nil
+		}
+	}
+}
+
 func boxList(ctx context.Context, b *boxCall) (int, error) {
 	r := box.ListRequest{Destroyed: b.all, Metadata: map[string]string{}}
 	for _, p := range b.pairs {
 		name, value, _ := strings.Cut(p, "=")
 		r.Metadata[name] = value
 	}
-	all := []infoJSON{}
-	for {
-		page, next, err := b.c.List(ctx, box.Caller{}, r)
-		if err != nil {
-			return 0, err
-		}
-		for _, i := range page {
-			all = append(all, infoOf(i))
-		}
-		if r.Cursor = next; next == "" {
-			break
-		}
+	all, err := everyPage(func(cursor string) ([]box.Info, string, error) {
+		r.Cursor = cursor
+		return b.c.List(ctx, box.Caller{}, r)
+	}, infoOf)
+	if err != nil {
+		return 0, err
 	}
 	return 0, b.show(map[string]any{"boxes": all}, func() {
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

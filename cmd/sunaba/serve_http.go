@@ -3,15 +3,19 @@ package main
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/pool"
 	"github.com/sunaba-dev/sunaba/internal/server"
 	"github.com/sunaba-dev/sunaba/internal/server/mcp"
 	"github.com/sunaba-dev/sunaba/internal/server/rest"
@@ -47,6 +51,8 @@ func (s *service) gauges() []server.Gauge {
 		{Name: "sunaba_goroutines", Help: "Goroutines of the daemon.", Value: float64(runtime.NumGoroutine())},
 		{Name: "sunaba_open_files", Help: "Descriptors of the daemon.", Value: float64(openFiles())},
 	}
+	// The same shape has the same number for as long as no other comes or goes.
+	slices.SortFunc(st.Warm, func(a, b pool.Stat) int { return strings.Compare(fmt.Sprint(a.Shape), fmt.Sprint(b.Shape)) })
 	for i, w := range st.Warm {
 		shape := strconv.Itoa(i + 1)
 		for _, v := range []struct {

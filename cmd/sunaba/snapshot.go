@@ -57,18 +57,12 @@ func snapshotListFlags(fs *flag.FlagSet, b *boxCall) { fs.StringVar(&b.snap.ref,
 
 func snapshotList(ctx context.Context, b *boxCall) (int, error) {
 	r := box.ListSnapshots{Box: box.ID(b.snap.ref)}
-	all := []snapshotJSON{}
-	for {
-		page, next, err := b.c.Snapshots(ctx, box.Caller{}, r)
-		if err != nil {
-			return 0, err
-		}
-		for _, i := range page {
-			all = append(all, snapshotOf(i))
-		}
-		if r.Cursor = next; next == "" {
-			break
-		}
+	all, err := everyPage(func(cursor string) ([]box.SnapshotInfo, string, error) {
+		r.Cursor = cursor
+		return b.c.Snapshots(ctx, box.Caller{}, r)
+	}, snapshotOf)
+	if err != nil {
+		return 0, err
 	}
 	return 0, b.show(map[string]any{"snapshots": all}, func() {
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
