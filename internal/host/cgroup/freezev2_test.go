@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 )
 
 // realV2 makes a group in the tree of version 2 alone, whatever version the
@@ -46,34 +45,7 @@ func TestAFrozenGroupOfTheKernelsVersion2StandsStillAndGoesOn(t *testing.T) {
 		return n
 	}
 	eventually(t, "a count of both", func() bool { return size() > 0 })
-	for range 3 {
-		for range 2 { // the second is no error
-			if err := g.Freeze(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		at := size()
-		<-time.After(100 * time.Millisecond)
-		if size() != at {
-			t.Errorf("it counted from %d to %d while frozen", at, size())
-		}
-		if f, err := g.Frozen(); !f || err != nil {
-			t.Errorf("frozen: %v, %v", f, err)
-		}
-		if err := g.Thaw(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if f, err := g.Frozen(); f || err != nil {
-			t.Errorf("thawed: frozen %v, %v", f, err)
-		}
-		eventually(t, "more of the count", func() bool { return size() > at })
-	}
-	if err := g.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Kill(t.Context()); err != nil {
-		t.Error("frozen:", err)
-	}
+	standsStill(t, g, size)
 	if pids, err := g.Procs(); err != nil || len(pids) > 0 {
 		t.Errorf("killed: %v, %v", pids, err)
 	}
