@@ -24,7 +24,8 @@ type Exchange struct {
 	body  *body    // nil if there is none
 	conn  net.Conn // nil if it is not known
 	mu    sync.Mutex
-	cause error
+	cause error // a fault of ours
+	gone  error // what ended as the client went away
 }
 
 // Keys of a context: that of an *Exchange, and that of the net.Conn below it.
@@ -117,6 +118,18 @@ func (x *Exchange) fault(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.cause = errors.Join(x.cause, err)
+}
+
+func (x *Exchange) left(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.gone = errors.Join(x.gone, err)
+}
+
+func (x *Exchange) leaving() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.gone
 }
 
 func (x *Exchange) failure() error {

@@ -63,7 +63,12 @@ const (
 	Malformed        = "malformed"
 	Timeout          = "timeout"
 	NoUpgrade        = "upgrade_required"
+	Gone             = "client_gone" // for the log and the metrics: nobody reads it
 )
+
+// statusGone is of nobody's registry; nginx writes it into its logs for a client
+// that closed its connection before it had its answer.
+const statusGone = 499
 
 // Status returns the HTTP status of a kind of error.
 func Status(k box.Kind) int {
@@ -88,7 +93,8 @@ func Status(k box.Kind) int {
 
 // Explain turns an error into what the caller is told. A fault of ours is told
 // without its words, which may name what is nobody's business: they go to the
-// log, under the request's id.
+// log, under the request's id. What was given up because the client went away is
+// no fault: ctx, the request's own, has ended.
 func Explain(ctx context.Context, err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -102,6 +108,9 @@ func Explain(ctx context.Context, err error) *Problem {
 	case !known && errors.Is(err, context.DeadlineExceeded):
 		return &Problem{Code: http.StatusServiceUnavailable, ErrorCode: string(box.Unavailable),
 			Message: "cannot wait any longer: the box does not answer", Hint: "try again, or destroy the box"}
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		Of(ctx).left(err)
+		return &Problem{Code: statusGone, ErrorCode: Gone, Message: "cannot go on: the client went away"}
 	}
 	x := Of(ctx)
 	x.fault(err)

@@ -191,6 +191,36 @@ func TestPanicIsAFault(t *testing.T) {
 	}
 }
 
+// Of two calls that are given up, the one whose client went away is no fault.
+func TestAClientThatGoesAwayIsNoFault(t *testing.T) {
+	var log strings.Builder
+	wait := func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		if r.URL.RawQuery != "" { // given up by ourselves
+			cancel()
+		}
+		<-ctx.Done()
+		server.Explain(r.Context(), box.Errorf(box.Fault, "wait", "cannot wait: %w", ctx.Err())).Write(w)
+	}
+	h := front(func(c *server.Config) {
+		c.Log = slog.New(slog.NewJSONHandler(&log, nil))
+		c.Mounts = []server.Mount{{Pattern: "/wait", Handler: http.HandlerFunc(wait)}}
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	r := httptest.NewRequestWithContext(ctx, "GET", "http://localhost/wait", nil)
+	r.Header.Set("X-API-Key", strings.TrimPrefix(key, "X-API-Key: "))
+	got := httptest.NewRecorder()
+	h.ServeHTTP(got, r)
+	if got.Code != 499 || strings.Contains(log.String(), "ERROR") || !strings.Contains(log.String(), `"client_gone":"cannot wait: context canceled"`) {
+		t.Errorf("%d, log: %s", got.Code, &log)
+	}
+	if got := ask(h, "GET", "/wait?own", key); got.Code != 500 || !strings.Contains(log.String(), "ERROR") {
+		t.Errorf("one that has its client: %d, log: %s", got.Code, &log)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	ready := errors.New("cannot do it yet: inner words")
 	h := front(func(c *server.Config) { c.Ready = func(context.Context) error { return ready } })

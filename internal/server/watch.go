@@ -70,6 +70,9 @@ func (s *front) note(r *http.Request, x *Exchange, took time.Duration, cut bool)
 	if cut {
 		attrs = append(attrs, slog.Bool("cut", true))
 	}
+	if err := x.leaving(); err != nil {
+		attrs = append(attrs, slog.String("client_gone", stream.Clean([]byte(err.Error()))))
+	}
 	level := slog.LevelInfo
 	if err := x.failure(); err != nil {
 		level = slog.LevelError

@@ -220,7 +220,7 @@ func TestATerminalIsOne(t *testing.T) {
 				c.Must("POST", path+"/resize", map[string]any{"rows": 40, "cols": 120}, nil)
 			case stage == 1 && strings.Contains(s, "40 120"):
 				stage = 2
-				c.Must("POST", path+"/input", map[string]any{"data": "\x03"}, nil)
+				c.Must("POST", path+"/input", map[string]any{"at": 0, "data": "\x03"}, nil)
 			case stage == 2 && strings.Contains(s, "got INT"):
 				stage = 3
 				c.Must("POST", path+"/signal", map[string]any{"signal": "KILL", "group": true}, nil)

@@ -227,6 +227,12 @@ func TestInputIsWrittenOnce(t *testing.T) {
 	if next.Next != 4 {
 		t.Errorf("next is %d", next.Next)
 	}
+	// Without a position it would be taken for the first four bytes, and dropped.
+	for _, nowhere := range []any{map[string]any{"data": "lost"}, map[string]any{"at": nil, "data": "lost"}, map[string]any{"at": -1, "data": "lost"}, "lost"} {
+		if p := d.want(422, ask{method: "POST", path: in, body: nowhere}, nil).problem(t); p.ErrorCode != "invalid" || !strings.Contains(p.Message, " at") {
+			t.Errorf("%v: %+v", nowhere, p)
+		}
+	}
 	d.want(200, ask{method: "POST", path: in, body: map[string]any{"at": 4, "data_base64": []byte("\xff"), "end": true}}, nil)
 	var s story
 	s.read(t, readEvents(bytes.NewReader(d.want(200, ask{method: "GET", path: at(id, "/processes/%d/output", pid)}, nil).body)))

@@ -81,13 +81,13 @@ const maxInput = 1 << 20
 
 type inputRequest struct {
 	ProcessPath
-	At  int64 `query:"at" minimum:"0" doc:"Position of the first byte in all input: the same bytes at the same position twice are written once. Of a body that is not JSON."`
+	At  int64 `query:"at" minimum:"0" doc:"Position of the first byte in all input: the same bytes at the same position twice are written once. Of a body that is not JSON, which must have it."`
 	End bool  `query:"end" doc:"Nothing follows. Of a body that is not JSON."`
 }
 
 // InputPiece is a piece of input as JSON.
 type InputPiece struct {
-	At   int64   `json:"at"`
+	At   int64   `json:"at" minimum:"0" doc:"Position of the first byte in all input."`
 	Data *string `json:"data,omitempty" doc:"Text; or"`
 	Raw  []byte  `json:"data_base64,omitempty" doc:"bytes."`
 	End  bool    `json:"end,omitempty" doc:"Nothing follows; a terminal gets its end-of-file character."`
@@ -121,21 +121,39 @@ func (a *API) readInput(w http.ResponseWriter, r *http.Request, in *inputRequest
 	defer body.done()
 	switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
 	case "application/json":
-		var p InputPiece
+		var p struct {
+			InputPiece
+			At *int64 `json:"at"` // instead of the one that reads as 0 if it is not there
+		}
 		r.Body = body
 		if err := rawJSON(r, 2*maxInput, &p); err != nil {
 			return box.Input{}, err
 		}
 		data, err := either("data", p.Data, p.Raw)
-		if err == nil && p.At < 0 {
-			err = box.Errorf(box.Invalid, "read body", "cannot use at: %d is below 0", p.At)
+		switch {
+		case err != nil:
+			return box.Input{}, err
+		case p.At == nil:
+			return box.Input{}, noPosition("body")
+		case *p.At < 0:
+			return box.Input{}, box.Errorf(box.Invalid, "read body", "cannot use at: %d is below 0", *p.At)
 		}
-		return box.Input{At: p.At, Data: data, End: p.End}, err
+		return box.Input{At: *p.At, Data: data, End: p.End}, nil
 	case "application/octet-stream", "":
+		if !r.URL.Query().Has("at") {
+			return box.Input{}, noPosition("query")
+		}
 		data, err := io.ReadAll(http.MaxBytesReader(w, body, maxInput))
 		return box.Input{At: in.At, Data: data, End: in.End}, bodyError(err)
 	}
 	return box.Input{}, server.Bad(http.StatusUnsupportedMediaType, server.MediaType, "send application/octet-stream or application/json", "cannot read the body: it has another media type")
+}
+
+// noPosition refuses input that does not say where it belongs. Taken for 0, all
+// but the first piece would pass for one that was written already, and be dropped.
+func noPosition(where string) error {
+	return box.Errorf(box.Invalid, "read "+where, "cannot write: the %s has no at, the position of the first byte", where).
+		WithHint("send at=0 first, and then what was answered as next")
 }
 
 // bodyError says what is wrong with a body.
