@@ -1,0 +1,123 @@
+package rules_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/egress/special"
+	"github.com/sunaba-dev/sunaba/internal/hostname"
+)
+
+func short(t *testing.T, entries ...string) *rules.Policy {
+	t.Helper()
+	p, err := rules.FromAllowlist(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestAnEmptyListAllowsNothing has case L 136 of the attack list.
+func TestAnEmptyListAllowsNothing(t *testing.T) {
+	for name, p := range map[string]*rules.Policy{"nil": short(t), "empty": short(t, []string{}...), "zero": new(rules.Policy)} {
+		for _, n := range []hostname.Name{"a.test", "example.com", "localhost", "", "com"} {
+			if _, v := p.Host(n, 443); v.Allow || v.Code != rules.NotListed || p.Name(n) {
+				t.Errorf("%s: %q is allowed: %+v", name, n, v)
+			}
+		}
+		for _, a := range []string{"10.0.0.1:443", "8.8.8.8:53", "[::1]:80"} {
+			if h, v := p.CIDR(netip.MustParseAddrPort(a)); v.Allow || h != nil {
+				t.Errorf("%s: %s is allowed: %+v", name, a, v)
+			}
+		}
+	}
+	if h, v := short(t, "a.test").Host("a.test", 443); !v.Allow || h == nil { // the control
+		t.Errorf("an entry allows nothing: %+v", v)
+	}
+}
+
+func TestTheShortFormMeansHostAndPort(t *testing.T) {
+	p := short(t, "api.example.com:443", "www.example.com", "plain.example.com:80", "*.wild.example.com:8443")
+	for _, c := range []struct {
+		name hostname.Name
+		port uint16
+		mode rules.Mode
+		code rules.Code
+		fix  string
+	}{
+		{"api.example.com", 443, rules.Splice, rules.Allowed, ""},
+		{"www.example.com", 443, rules.Splice, rules.Allowed, ""},
+		{"plain.example.com", 80, rules.HTTP, rules.Allowed, ""},
+		{"a.wild.example.com", 8443, rules.Splice, rules.Allowed, ""},
+		{"wild.example.com", 8443, "", rules.NotListed, "wild.example.com:8443"},
+		{"api.example.com", 22, "", rules.PortClosed, "api.example.com:22"},
+		{"api.example.com", 8443, "", rules.PortClosed, "api.example.com:8443"},
+		{"api.example.com", 80, "", rules.PortClosed, "api.example.com:80"},
+		{"example.com", 443, "", rules.NotListed, "example.com:443"},
+		{"api.example.com.evil.test", 443, "", rules.NotListed, "api.example.com.evil.test:443"},
+		{"xapi.example.com", 443, "", rules.NotListed, "xapi.example.com:443"},
+		{"metadata.google.internal", 80, "", rules.NotListed, ""},
+		{"localhost", 80, "", rules.NotListed, ""},
+	} {
+		h, v := p.Host(c.name, c.port)
+		if v.Code != c.code || v.Allow != (c.code == rules.Allowed) || v.Fix != c.fix || v.Reason == "" || (h != nil) != v.Allow {
+			t.Errorf("%s:%d: %+v", c.name, c.port, v)
+		}
+		if h != nil && h.Mode != c.mode {
+			t.Errorf("%s:%d: mode %s", c.name, c.port, h.Mode)
+		}
+		if v.Fix != "" {
+			if _, again := short(t, v.Fix).Host(c.name, c.port); !again.Allow {
+				t.Errorf("the fix %q does not allow %s:%d", v.Fix, c.name, c.port)
+			}
+		}
+	}
+	if v := (&p.Hosts[0]).Address(special.Table{}, netip.MustParseAddr("169.254.169.254")); v.Allow || v.Code != rules.BadAddress {
+		t.Errorf("an address of metadata: %+v", v)
+	}
+	if v := (&p.Hosts[0]).Address(special.Table{}, netip.MustParseAddr("93.184.216.34")); !v.Allow {
+		t.Errorf("a public address: %+v", v)
+	}
+}
+
+// TestEntriesThatMeanTooMuchAreRefused has the cases A 2, 13 and 14.
+func TestEntriesThatMeanTooMuchAreRefused(t *testing.T) {
+	for entry, want := range map[string]string{
+		"": "empty", "*": "star", "*:443": "star", "*.com": "top-level", "*.co.uk": "anybody can register", "ex*mple.com:443": "star", "example.*:443": "star", "a.*.com": "star",
+		"https://example.com": "host:port", "example.com/x": "host:port", "example.com:": "port", "example.com:0": "port", "example.com:65536": "port", "example.com:0443": "port", "example.com:+443": "port",
+		"example.com:443:1": "host:port", "example.com:https": "port", "[::1]:443": "host:port", "10.0.0.1:443": "IP address", "2130706433:80": "IP address", "10.0.0.0/8": "host:port",
+		"Example.com": "write example.com", "example.com.:443": "write example.com", "example.com:443\n": "port", "example.com #:443": "character", "a b:443": "character", " example.com": "character",
+		"localhost:80": "asking machine", "foo.localhost": "asking machine", "a.local": "cidr", "metadata.google.internal:80": "metadata", "host.docker.internal": "cidr", "intranet": "cidr", "*.corp.internal": "private network",
+		"x.onion": "never asked", "example.com:53": "port 53",
+	} {
+		if _, err := rules.FromAllowlist([]string{"ok.test", entry}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("FromAllowlist(%q): %v; want %q", entry, err, want)
+		}
+	}
+}
+
+func TestThePolicyTravelsAsItIs(t *testing.T) {
+	p := short(t, "api.example.com:443", "plain.example.com:80", "*.wild.example.com")
+	q, err := rules.Parse(p.JSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Digest() != q.Digest() || len(p.Digest()) != 64 || p.Digest() == short(t).Digest() {
+		t.Errorf("digests %s and %s", p.Digest(), q.Digest())
+	}
+	if _, v := q.Host("a.wild.example.com", 443); !v.Allow {
+		t.Errorf("what came out: %+v", v)
+	}
+	for _, text := range []string{
+		"", "{}", "null", "[]", strings.Replace(string(p.JSON()), `"version":1`, `"version":2`, 1), string(p.JSON()) + " ", string(p.JSON()) + "{}",
+		strings.Replace(string(p.JSON()), `"short":true`, `"shorter":true`, 1), strings.Replace(string(p.JSON()), "api.example.com", "*.com", 2),
+		strings.Replace(string(p.JSON()), `"hosts":[`, `"hosts":[{"name":"x","host":"localhost","ports":[80],"mode":"http"},`, 1),
+		strings.Replace(string(p.JSON()), `"mode":"splice"`, `"mode":""`, 1), strings.Replace(string(p.JSON()), `"mode":"splice"`, `"mode":"inspect"`, 1),
+	} {
+		if q, err := rules.Parse([]byte(text)); err == nil {
+			t.Errorf("Parse took %s as %+v", text, q)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package rules
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/special"
+	"github.com/sunaba-dev/sunaba/internal/hostname"
+)
+
+// Name reports whether some port of n may be reached: whether its name is
+// answered at all.
+func (p *Policy) Name(n hostname.Name) bool {
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		if h.Deny || !h.Host.Match(n) {
+			continue
+		}
+		for _, port := range h.Ports {
+			if p.denying(n, port) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Host answers for a name with a port. The Host is nil unless it is allowed.
+func (p *Policy) Host(n hostname.Name, port uint16) (*Host, Verdict) {
+	if d := p.denying(n, port); d != nil {
+		return nil, Verdict{Rule: d.Name, Code: DeniedByRule,
+			Reason: fmt.Sprintf("%s:%d is denied by the entry %s", n, port, d.Name)}
+	}
+	known := ""
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		if h.Deny || !h.Host.Match(n) {
+			continue
+		}
+		if slices.Contains(h.Ports, port) {
+			return h, Verdict{Allow: true, Rule: h.Name, Code: Allowed, Budget: h.Budget,
+				Reason: fmt.Sprintf("%s:%d is allowed by the entry %s", n, port, h.Name)}
+		}
+		known = h.Name
+	}
+	v := Verdict{Code: NotListed, Fix: p.hostFix(n, port), Reason: fmt.Sprintf("no entry of the policy is for %s", n)}
+	if known != "" {
+		v.Code, v.Rule = PortClosed, known
+		v.Reason = fmt.Sprintf("the entry %s is for %s, but not for port %d", known, n, port)
+	}
+	return nil, v
+}
+
+func (p *Policy) denying(n hostname.Name, port uint16) *Host {
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		if h.Deny && h.Host.Match(n) && h.onPort(port) {
+			return h
+		}
+	}
+	return nil
+}
+
+// onPort reports whether the entry is for a port.
+func (h *Host) onPort(port uint16) bool { return len(h.Ports) == 0 || slices.Contains(h.Ports, port) }
+
+// CIDR answers for a connection to an address that no name was asked for. Only
+// entries without a host, for a private network, can allow it; whether the
+// address is one of this host's own is for [Host.Address]. The Host is nil
+// unless it is allowed.
+func (p *Policy) CIDR(to netip.AddrPort) (*Host, Verdict) {
+	addr := to.Addr().Unmap()
+	if why, ok := (special.Table{}).Internal(addr); !ok {
+		return nil, Verdict{Code: NotListed, Reason: fmt.Sprintf("%s was given no name, and no entry can allow it by address: %s", addr, why)}
+	}
+	var found *Host
+	known := ""
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		switch {
+		case !h.Host.IsZero() || !h.CIDR.Contains(addr):
+		case h.Deny && h.onPort(to.Port()):
+			return nil, Verdict{Rule: h.Name, Code: DeniedByRule,
+				Reason: fmt.Sprintf("%s is denied by the entry %s", to, h.Name)}
+		case h.Deny:
+		case h.onPort(to.Port()):
+			found = h
+		default:
+			known = h.Name
+		}
+	}
+	switch {
+	case found != nil:
+		return found, Verdict{Allow: true, Rule: found.Name, Code: Allowed, Budget: found.Budget,
+			Reason: fmt.Sprintf("%s is allowed by the entry %s", to, found.Name)}
+	case known != "":
+		return nil, Verdict{Rule: known, Code: PortClosed, Fix: p.cidrFix(to),
+			Reason: fmt.Sprintf("the entry %s is for %s, but not for port %d", known, addr, to.Port())}
+	}
+	return nil, Verdict{Code: NotListed, Fix: p.cidrFix(to), Reason: fmt.Sprintf("no entry of the policy is for the address %s", addr)}
+}
+
+// Address answers for one address that the entry's name was resolved to, or
+// that was connected to without a name. t knows this host's own addresses.
+// Everything that a resolver said must be asked for, and the address that is
+// dialed again.
+func (h *Host) Address(t special.Table, a netip.Addr) Verdict {
+	v := Verdict{Rule: h.Name, Code: BadAddress}
+	if !h.CIDR.IsValid() {
+		why, ok := t.Check(a)
+		if ok {
+			return Verdict{Allow: true, Rule: h.Name, Code: Allowed, Reason: fmt.Sprintf("%s is a public address", a)}
+		}
+		v.Reason = fmt.Sprintf("the address %s is refused: %s", a, why)
+		if _, ok := t.Internal(a); ok {
+			v.Fix = fmt.Sprintf("add `cidr: %s, sink: internal` to the entry %s", netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), h.Name)
+		}
+		return v
+	}
+	if why, ok := t.Internal(a); !ok {
+		v.Reason = fmt.Sprintf("the address %s is refused: %s", a, why)
+		return v
+	}
+	if !h.CIDR.Contains(a.Unmap()) {
+		v.Code = OutsideCIDR
+		v.Reason = fmt.Sprintf("the address %s is not in %s", a, h.CIDR)
+		return v
+	}
+	return Verdict{Allow: true, Rule: h.Name, Code: Allowed, Reason: fmt.Sprintf("%s is in %s", a, h.CIDR)}
+}
+
+// Request is what rules look at in a request.
+type Request struct {
+	Method string // as it came
+	Path   string // in the form of httppath.Canonical
+}
+
+// Methods lists the methods that a rule can allow. TRACE and CONNECT are not
+// among them.
+func Methods() []string {
+	return []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+}
+
+// Request answers for one request to the host, which must be in mode [HTTP].
+func (h *Host) Request(r Request) Verdict {
+	if h.Mode != HTTP {
+		return Verdict{Rule: h.Name, Code: NotHTTP, Reason: fmt.Sprintf("requests to the entry %s are not read: it is for %s", h.Name, h.Mode)}
+	}
+	if !slices.Contains(Methods(), r.Method) {
+		return Verdict{Rule: h.Name, Code: BadMethod, Reason: fmt.Sprintf("no rule can allow the method %+.32q", r.Method)}
+	}
+	if len(h.Rules) == 0 {
+		return Verdict{Allow: true, Rule: h.Name, Code: Allowed, Budget: h.Budget, Reason: fmt.Sprintf("the entry %s allows all requests", h.Name)}
+	}
+	var found *Rule
+	onPath := false
+	for i := range h.Rules {
+		rule := &h.Rules[i]
+		path := rule.onPath(r.Path)
+		switch {
+		case path && rule.Deny && rule.onMethod(r.Method):
+			return Verdict{Rule: h.Name + "/" + rule.Name, Code: DeniedByRule,
+				Reason: fmt.Sprintf("%s %s is denied by the rule %s/%s", r.Method, r.Path, h.Name, rule.Name)}
+		case !path || rule.Deny:
+		case rule.onMethod(r.Method):
+			found = rule
+		default:
+			onPath = true
+		}
+	}
+	if found != nil {
+		return Verdict{Allow: true, Rule: h.Name + "/" + found.Name, Code: Allowed, Budget: found.Budget,
+			Reason: fmt.Sprintf("%s %s is allowed by the rule %s/%s", r.Method, r.Path, h.Name, found.Name)}
+	}
+	v := Verdict{Rule: h.Name, Code: PathClosed, Fix: requestFix(h, r), Reason: fmt.Sprintf("no rule of the entry %s is for the path %s", h.Name, r.Path)}
+	if onPath {
+		v.Code = MethodClosed
+		v.Reason = fmt.Sprintf("no rule of the entry %s allows %s on the path %s", h.Name, r.Method, r.Path)
+	}
+	return v
+}
+
+func (r *Rule) onMethod(m string) bool { return len(r.Methods) == 0 || slices.Contains(r.Methods, m) }
+
+func (r *Rule) onPath(path string) bool {
+	if len(r.Paths) == 0 {
+		return true
+	}
+	for _, p := range r.Paths {
+		if p.Match(path) || r.Deny && p.wide(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// wide compares as the most liberal of servers would: what denies must not be
+// passed by a capital letter, a parameter, a slash or a dot at the end.
+func (p Path) wide(path string) bool {
+	return matchSegments(liberal(segments(p.text)), liberal(segments(path)))
+}
+
+func liberal(segs []string) []string {
+	out := make([]string, len(segs))
+	for i, s := range segs {
+		s = strings.ToLower(s)
+		s, _, _ = strings.Cut(strings.ReplaceAll(s, "%3b", ";"), ";")
+		s = strings.ReplaceAll(s, "%20", " ")
+		if s != "*" && s != "**" {
+			s = strings.TrimRight(s, ". ")
+		}
+		out[i] = s
+	}
+	if n := len(out); n > 1 && out[n-1] == "" {
+		out = out[:n-1]
+	}
+	return out
+}
+
+func (p *Policy) hostFix(n hostname.Name, port uint16) string {
+	why, private := hostname.Special(n)
+	switch {
+	case hostname.Metadata(n), why != "" && !private, port == 53, why != "" && p.Short:
+		return ""
+	case why != "":
+		return fmt.Sprintf("- { host: %s, port: %d, tls: splice, cidr: NETWORK, sink: internal }", n, port)
+	case p.Short:
+		return fmt.Sprintf("%s:%d", n, port)
+	case port == 443:
+		return fmt.Sprintf("- { host: %s, tls: splice }", n)
+	case port == 80:
+		return fmt.Sprintf("- { host: %s, port: 80 }", n)
+	}
+	return fmt.Sprintf("- { host: %s, port: %d, tls: splice }", n, port)
+}
+
+func (p *Policy) cidrFix(to netip.AddrPort) string {
+	if p.Short {
+		return ""
+	}
+	a := to.Addr().Unmap()
+	return fmt.Sprintf("- { cidr: %s, port: %d, protocol: tcp, sink: internal }", netip.PrefixFrom(a, a.BitLen()), to.Port())
+}
+
+func requestFix(h *Host, r Request) string {
+	path, err := json.Marshal(r.Path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("- { methods: [%s], paths: [%s] } in the rules of %s", r.Method, path, h.Name)
+}

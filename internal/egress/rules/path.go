@@ -1,0 +1,136 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/httppath"
+)
+
+// Path is a pattern of canonical paths: segments, where "*" stands for any one
+// segment that is not empty and "**", at the end only, for any number of them,
+// none included. The zero Path matches nothing.
+type Path struct{ text string }
+
+// ParsePath reads a pattern. It must be in the canonical form of
+// [httppath.Canonical]; the error says what that is.
+func ParsePath(s string) (Path, error) {
+	canonical, err := httppath.Canonical(s)
+	if err != nil {
+		var e *httppath.Error
+		if errors.As(err, &e) {
+			return Path{}, fmt.Errorf("%s", e.Why)
+		}
+		return Path{}, err
+	}
+	if canonical != s {
+		return Path{}, fmt.Errorf("it is not in canonical form; write %s", canonical)
+	}
+	segs := segments(s)
+	for i, seg := range segs {
+		switch {
+		case seg == "*", seg == "**" && i == len(segs)-1, !strings.Contains(seg, "*"):
+		case seg == "**":
+			return Path{}, errors.New(`"**" stands at the end only; use "*" for one segment`)
+		default:
+			return Path{}, errors.New(`a star stands for a whole segment, as in "/a/*/b"`)
+		}
+	}
+	return Path{s}, nil
+}
+
+// String returns the pattern's text.
+func (p Path) String() string { return p.text }
+
+// Match reports whether the pattern stands for a canonical path.
+func (p Path) Match(path string) bool {
+	if p.text == "" || path == "" {
+		return false
+	}
+	return matchSegments(segments(p.text), segments(path))
+}
+
+// segments cuts a canonical path: "/" has one segment, which is empty.
+func segments(path string) []string { return strings.Split(path[1:], "/") }
+
+func matchSegments(pattern, path []string) bool {
+	for i, seg := range pattern {
+		switch {
+		case seg == "**":
+			return true
+		case i >= len(path):
+			return false
+		case seg == "*" && path[i] != "":
+		case seg != path[i]:
+			return false
+		}
+		if i == len(path)-1 && i+2 == len(pattern) && pattern[i+1] == "**" {
+			return true
+		}
+	}
+	return len(pattern) == len(path)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (p Path) MarshalText() ([]byte, error) { return []byte(p.text), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler], as [ParsePath].
+func (p *Path) UnmarshalText(text []byte) error {
+	q, err := ParsePath(string(text))
+	if err == nil {
+		*p = q
+	}
+	return err
+}
+
+// Meets reports whether some path is both p's and q's.
+func (p Path) Meets(q Path) bool {
+	if p.text == "" || q.text == "" {
+		return false
+	}
+	return meets(segments(p.text), segments(q.text))
+}
+
+func meets(p, q []string) bool {
+	for {
+		switch {
+		case len(p) == 0 && len(q) == 0:
+			return true
+		case len(p) > 0 && p[0] == "**", len(q) > 0 && q[0] == "**":
+			// It is at the end and takes whatever the other asks for.
+			return true
+		case len(p) == 0 || len(q) == 0:
+			return false
+		case p[0] == q[0], p[0] == "*" && q[0] != "", q[0] == "*" && p[0] != "":
+			p, q = p[1:], q[1:]
+		default:
+			return false
+		}
+	}
+}
+
+// Covers reports whether each path that q stands for is one of p's.
+func (p Path) Covers(q Path) bool {
+	if p.text == "" || q.text == "" {
+		return false
+	}
+	return covers(segments(p.text), segments(q.text))
+}
+
+func covers(p, q []string) bool {
+	for {
+		switch {
+		case len(p) > 0 && p[0] == "**":
+			return true
+		case len(q) > 0 && q[0] == "**":
+			return false
+		case len(p) == 0 || len(q) == 0:
+			return len(p) == 0 && len(q) == 0
+		case p[0] == "*" && q[0] != "", p[0] == q[0]:
+			p, q = p[1:], q[1:]
+		default:
+			return false
+		}
+	}
+}
