@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
@@ -66,8 +67,18 @@ func (w *world) check() {
 	}
 	w.strayForks(rows)
 	w.snapshots()
-	// Whoever got no answer asks again, and gets one box for one request.
+	// Whoever got no answer asks again, and gets one box for one request. Who asked
+	// for a warm one looks into the list first: as soon as it asks again, there are
+	// boxes on the host that no row knows.
+	warm := map[*wanted]string{}
 	for _, r := range w.pending {
+		if r.reuse {
+			warm[r] = running(rows, r.key)
+			if id := warm[r]; id != "" {
+				w.welcome(id, r.tier)
+			}
+			continue
+		}
 		id, err := w.ask(r)
 		if err != nil {
 			w.t.Errorf("asked again: %v", err)
@@ -84,9 +95,36 @@ func (w *world) check() {
 		}
 	}
 	w.reality()
-	for _, k := range w.boxes {
-		w.inside(k)
+	w.all(w.inside)
+	for r, id := range warm {
+		switch again, err := w.ask(r); {
+		case err != nil:
+			w.t.Errorf("asked again: %v", err)
+		case id == "":
+			w.inside(w.welcome(again, r.tier))
+		case again != id:
+			w.t.Errorf("one request has two boxes, %s and %s", id, again)
+		}
 	}
+}
+
+// all does something with each box, at once.
+func (w *world) all(do func(*known)) {
+	var each sync.WaitGroup
+	for _, k := range slices.Clone(w.boxes) {
+		each.Go(func() { do(k) })
+	}
+	each.Wait()
+}
+
+// running is the box that a request has, if it has one.
+func running(rows map[string]row, request string) string {
+	for id, r := range rows {
+		if r.Labels["request"] == request && r.Phase == "running" {
+			return id
+		}
+	}
+	return ""
 }
 
 // reality holds the host against the rows.

@@ -35,12 +35,14 @@ type world struct {
 	serial  int
 	kills   map[string]int  // at moments
 	kept    map[string]bool // snapshots: whether they are, or are no more
+	warm    int             // boxes that were handed out warm
 }
 
 // wanted is a request for a box.
 type wanted struct {
-	key  string
-	tier string
+	key   string
+	tier  string
+	reuse bool // it asks for a warm one, and so for more to be kept
 }
 
 // known is a box of which a caller was told.
@@ -73,7 +75,7 @@ func newWorld(t *testing.T, u harness.User) *world {
 	}
 	harness.Give(t, u, w.dir)
 	t.Cleanup(func() { os.RemoveAll(w.dir) })
-	w.d = harness.StartServer(t, u)
+	w.d = harness.StartServer(t, u, "--warm", "4")
 	return w
 }
 
@@ -111,13 +113,19 @@ func (w *world) call(method, path string, in, out any) (int, error) {
 	return w.d.Call(ctx, method, path, in, out)
 }
 
+// sandbox asks for a box that can be forked, where the tier can.
 func sandbox(tier string) map[string]any {
-	return map[string]any{"runtime": tier, "trust": "trusted", "resource_limits": map[string]any{"memory": "128m", "disk": "64m", "max_processes": 64}}
+	image := map[string]string{"gvisor": "base", "process": "host"}[tier]
+	return map[string]any{"runtime": tier, "trust": "trusted", "image": image, "resource_limits": map[string]any{"memory": "128m", "disk": "64m", "max_processes": 64}}
 }
 
 // ask makes the request for a box, which may be made again.
 func (w *world) ask(r *wanted) (id string, err error) {
-	body, err := json.Marshal(map[string]any{"sandbox": sandbox(r.tier), "ttl_sec": 3600})
+	s := sandbox(r.tier)
+	if r.reuse {
+		s["lifecycle"] = map[string]any{"reuse": true, "pool_size": 1}
+	}
+	body, err := json.Marshal(map[string]any{"sandbox": s, "ttl_sec": 3600, "metadata": map[string]any{"request": r.key}})
 	if err != nil {
 		return "", err
 	}
@@ -142,18 +150,27 @@ func (w *world) ask(r *wanted) (id string, err error) {
 	var made struct {
 		ID    string `json:"id"`
 		Phase string `json:"phase"`
+		Start string `json:"start"`
 	}
 	if err := json.Unmarshal(b, &made); err != nil || resp.StatusCode != http.StatusCreated || made.Phase != "running" {
 		return "", fmt.Errorf("create: %d %s", resp.StatusCode, b)
+	}
+	if made.Start == "warm" {
+		w.mu.Lock()
+		w.warm++
+		w.mu.Unlock()
 	}
 	return made.ID, nil
 }
 
 // create makes a box, or notes that nobody knows whether there is one.
-func (w *world) create(tier string) (*known, error) {
+func (w *world) create(tier string) (*known, error) { return w.get(tier, false) }
+
+// get is create, perhaps of a box that is warm.
+func (w *world) get(tier string, reuse bool) (*known, error) {
 	w.mu.Lock()
 	w.serial++
-	r := &wanted{key: fmt.Sprint(w.t.Name(), " ", w.serial), tier: tier}
+	r := &wanted{key: fmt.Sprint(w.t.Name(), " ", w.serial), tier: tier, reuse: reuse}
 	w.mu.Unlock()
 	id, err := w.ask(r)
 	if err != nil {

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,6 +101,14 @@ func processes(t testing.TB) []string {
 	return all
 }
 
+// inherited reports whether a process is dead and was left to init: whoever made
+// it has ended. When init collects it is the host's affair, and some take seconds.
+func inherited(pid string) bool {
+	b, _ := os.ReadFile("/proc/" + pid + "/stat")
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // behind the name: proc_pid_stat(5)
+	return len(f) > 1 && string(f[0]) == "Z" && string(f[1]) == "1"
+}
+
 // inhabitants finds every process that is in a group of ours, has a mount of
 // ours, or was given one of our names: a box of the process tier runs other
 // programs than the tested one, and so do janitors.
@@ -108,7 +117,7 @@ func inhabitants(ours []string) []string {
 	own := fmt.Sprint(os.Getpid())
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
-		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == own {
+		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == own || inherited(e.Name()) {
 			continue
 		}
 		cgroup, _ := os.ReadFile("/proc/" + e.Name() + "/cgroup")

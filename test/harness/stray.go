@@ -87,7 +87,7 @@ func ownProcesses(t testing.TB, u User, pid int, dead, live []string) []string {
 	var all []string
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
-		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == fmt.Sprint(pid) {
+		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == fmt.Sprint(pid) || inherited(e.Name()) {
 			continue
 		}
 		dir, err := os.Stat("/proc/" + e.Name())
