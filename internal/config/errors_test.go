@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/settings"
 )
 
 // in puts one line at a place where its section expects it.
@@ -199,7 +200,7 @@ extra: 1
 func TestErrorsAreBounded(t *testing.T) {
 	_, err := Load("f.yaml", strings.NewReader("sandbox:\n"+strings.Repeat("  ? [x]\n", 10000)))
 	var all Errors
-	if !errors.As(err, &all) || len(all) != maxErrors {
+	if !errors.As(err, &all) || len(all) != settings.MaxErrors {
 		t.Errorf("got %d errors", len(all))
 	}
 }
@@ -208,19 +209,19 @@ func TestErrorsAreBounded(t *testing.T) {
 // squares, not a measurement.
 func TestCostlyFilesEnd(t *testing.T) {
 	var keys strings.Builder
-	for i := range maxFile / 24 {
+	for i := range settings.MaxFile / 24 {
 		fmt.Fprintf(&keys, "  resource_l%d: 1\n", i)
 	}
 	for name, doc := range map[string]string{
-		"depth":     strings.Repeat("[", maxFile),
-		"dashes":    strings.Repeat("- ", maxFile/2),
-		"questions": strings.Repeat("? ", maxFile/2),
-		"maps":      strings.Repeat("{a: ", maxFile/4),
+		"depth":     strings.Repeat("[", settings.MaxFile),
+		"dashes":    strings.Repeat("- ", settings.MaxFile/2),
+		"questions": strings.Repeat("? ", settings.MaxFile/2),
+		"maps":      strings.Repeat("{a: ", settings.MaxFile/4),
 		"keys":      "sandbox:\n" + keys.String(),
-		"elements":  "sandbox: {filesystem: {no_mount: [" + strings.Repeat("/a,", maxFile/3-20) + "x]}}",
-		"long":      "sandbox: {trust: " + strings.Repeat("x", maxFile-20) + "}",
-		"anchors":   strings.Repeat("&a ", maxFile/3),
-		"quote":     `"` + strings.Repeat("\\", maxFile-2),
+		"elements":  "sandbox: {filesystem: {no_mount: [" + strings.Repeat("/a,", settings.MaxFile/3-20) + "x]}}",
+		"long":      "sandbox: {trust: " + strings.Repeat("x", settings.MaxFile-20) + "}",
+		"anchors":   strings.Repeat("&a ", settings.MaxFile/3),
+		"quote":     `"` + strings.Repeat("\\", settings.MaxFile-2),
 	} {
 		start := time.Now()
 		if _, err := Load("f.yaml", strings.NewReader(doc)); err == nil {
@@ -245,12 +246,12 @@ func TestAliasesAreNeverExpanded(t *testing.T) {
 }
 
 func TestLargeFilesAreRefused(t *testing.T) {
-	fits := strings.Repeat("# 345678901234\n", maxFile/15)
+	fits := strings.Repeat("# 345678901234\n", settings.MaxFile/15)
 	if _, err := Load("f.yaml", strings.NewReader(fits)); err != nil {
 		t.Errorf("a file of %d bytes: %v", len(fits), err)
 	}
 	_, err := Load("f.yaml", io.MultiReader(strings.NewReader(fits), strings.NewReader(fits)))
-	if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("f.yaml:%d:2: cannot read the file: it is longer", maxFile/15+1)) {
+	if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("f.yaml:%d:2: cannot read the file: it is longer", settings.MaxFile/15+1)) {
 		t.Errorf("got %v", err)
 	}
 }

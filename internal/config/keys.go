@@ -8,6 +8,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/settings"
 )
 
 // Key describes one key of the configuration, for the loader, for command line
@@ -119,10 +120,10 @@ func (c *Config) Set(name, val string) error {
 	name = strings.TrimPrefix(name, "sandbox.")
 	k, ok := find(name)
 	if !ok {
-		return unknownKey(opSet, name, "", near(name))
+		return settings.UnknownKey(opSet, name, "", near(name))
 	}
 	if err := k.set(c, value{val, flagText}); err != nil {
-		return cannotSet(opSet, k.Name, quote(val), err)
+		return cannotSet(opSet, k.Name, settings.Quote(val), err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/settings"
 )
 
 const (
@@ -139,10 +140,10 @@ func setEnv(c *Config, v value) error {
 }
 
 func putEnv(c *Config, name, val string) error {
-	first, _ := splitNumber(name)
+	first, _ := settings.SplitNumber(name)
 	switch {
 	case name == "", first != "", strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") != "":
-		return fmt.Errorf("the name %s is not one; allowed: letters, digits and _, not beginning with a digit", quote(name))
+		return fmt.Errorf("the name %s is not one; allowed: letters, digits and _, not beginning with a digit", settings.Quote(name))
 	case strings.ContainsRune(val, 0):
 		return fmt.Errorf("the value has a NUL byte, where the system would cut it")
 	case len(name)+len(val)+2 > maxEnvLen:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/policy"
+	"github.com/sunaba-dev/sunaba/internal/settings"
 )
 
 const limits = "resource_limits."
@@ -42,7 +43,7 @@ func cpuKey() Key {
 			if err := v.want(float, integer, text); err != nil {
 				return fmt.Errorf("%w; range: %s", err, allowed)
 			}
-			n, err := parseCPU(v.text)
+			n, err := settings.CPU(v.text)
 			return store(&c.Limits.MilliCPU, n, r, allowed, err)
 		}}
 }
@@ -55,7 +56,7 @@ func sizeKey(name, flag, help string, field func(*Config) *int64) Key {
 			if err := v.want(integer, text, float); err != nil {
 				return fmt.Errorf("%w; range: %s", err, allowed)
 			}
-			n, err := parseSize(v.text)
+			n, err := settings.Size(v.text)
 			return store(field(c), n, r, allowed, err)
 		}}
 }
@@ -74,7 +75,7 @@ func timeKey(name, flag, help string, field func(*Config) *time.Duration) Key {
 			if err := v.want(float, integer, text); err != nil {
 				return fmt.Errorf("%w; range: %s", err, allowed)
 			}
-			n, err := parseDuration(v.text)
+			n, err := settings.Duration(v.text)
 			return store(field(c), n, r, allowed, err)
 		}}
 }
@@ -93,7 +94,7 @@ func parseCount(v value) (int64, error) {
 	if err := v.want(integer, float); err != nil { // a float is told below what is wrong with it
 		return 0, err
 	}
-	return parseDecimal(v.text, 0)
+	return settings.Decimal(v.text, 0)
 }
 
 // store puts a number that was read without error into its field if it is in

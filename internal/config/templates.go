@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/settings"
 )
 
 // Template is an entry of a templates file.
@@ -35,15 +36,15 @@ const (
 
 // LoadTemplates reads a templates file; name is for messages. Errors are Invalid.
 func LoadTemplates(name string, r io.Reader) ([]Template, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(r, settings.MaxFile+1))
 	wrong := func(format string, args ...any) error {
 		return box.Errorf(box.Invalid, opTemplates, "cannot read templates of "+name+": "+format, args...)
 	}
 	if err != nil {
 		return nil, wrong("%w", err)
 	}
-	if len(data) > maxFile {
-		return nil, wrong("it has more than %d bytes", maxFile)
+	if len(data) > settings.MaxFile {
+		return nil, wrong("it has more than %d bytes", settings.MaxFile)
 	}
 	var file struct {
 		Templates []struct {
