@@ -118,11 +118,7 @@ func bound(t *testing.T, dir string) (all []string) {
 // takes a mount down after its last descriptor is closed, not at once.
 func gone(t *testing.T, dir string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); len(bound(t, dir)) > 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still bound: %v", bound(t, dir))
-		}
-	}
+	within(t, "nothing is bound", func() bool { return len(bound(t, dir)) == 0 })
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -145,4 +141,13 @@ func mountEmpty(dir string, mount func(*os.File) (*os.File, error)) (*os.File, e
 		return nil, err
 	}
 	return mount(f)
+}
+
+func within(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
 }

@@ -45,21 +45,23 @@ func RestoreStore(dir string, dump io.Reader, bytes, inodes int64, owner uint32,
 		}
 		return nil, nil, box.Errorf(kind, op, "cannot make store of a copy: %w", err)
 	}
-	plain, dev, err := mountStore(f)
+	mnt, dev, err := mountStore(f)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer plain.Close()
 	defer dev.Close()
-	if weak, err = weakness(dir, dev, plain); err != nil {
-		return nil, nil, err
+	weak, err = weakness(dir, dev, mnt)
+	if err == nil {
+		if err = hostfs.SetMount(mnt, hostfs.MountAttr{
+			Users:  []hostfs.IDMap{{From: owner, To: uint32(uid)}},
+			Groups: []hostfs.IDMap{{From: owner, To: uint32(gid)}},
+		}); err != nil {
+			err = unusable("%w", err)
+		}
 	}
-	mnt, err = hostfs.CloneMount(plain, hostfs.MountAttr{
-		Users:  []hostfs.IDMap{{From: owner, To: uint32(uid)}},
-		Groups: []hostfs.IDMap{{From: owner, To: uint32(gid)}},
-	})
 	if err != nil {
-		return nil, nil, unusable("%w", err)
+		mnt.Close()
+		return nil, nil, err
 	}
 	return mnt, weak, nil
 }

@@ -44,9 +44,6 @@ func CloneMount(source *os.File, attr MountAttr) (*os.File, error) {
 }
 
 func cloneMount(source *os.File, attr MountAttr) (*os.File, error) {
-	if (len(attr.Users) == 0) != (len(attr.Groups) == 0) {
-		return nil, errors.New("users and groups must be mapped together")
-	}
 	var recursive uint
 	if attr.Recursive {
 		recursive = unix.AT_RECURSIVE
@@ -56,6 +53,30 @@ func cloneMount(source *os.File, attr MountAttr) (*os.File, error) {
 		return nil, fmt.Errorf("open_tree: %w", err)
 	}
 	tree := os.NewFile(uintptr(fd), source.Name())
+	if err := setMount(tree, attr); err != nil {
+		tree.Close()
+		return nil, err
+	}
+	return tree, nil
+}
+
+// SetMount does to a mount that was never attached what [CloneMount] does to its
+// clone. Before Linux 6.15 no such mount can be cloned.
+func SetMount(mount *os.File, attr MountAttr) error {
+	if err := setMount(mount, attr); err != nil {
+		return fmt.Errorf("cannot set what mount of %s may do: %w", mount.Name(), err)
+	}
+	return nil
+}
+
+func setMount(tree *os.File, attr MountAttr) error {
+	if (len(attr.Users) == 0) != (len(attr.Groups) == 0) {
+		return errors.New("users and groups must be mapped together")
+	}
+	var recursive uint
+	if attr.Recursive {
+		recursive = unix.AT_RECURSIVE
+	}
 	set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
 	if attr.ReadOnly {
 		set.Attr_set |= unix.MOUNT_ATTR_RDONLY
@@ -66,18 +87,16 @@ func cloneMount(source *os.File, attr MountAttr) (*os.File, error) {
 	if len(attr.Users) > 0 {
 		ns, err := userNamespace(attr.Users, attr.Groups)
 		if err != nil {
-			tree.Close()
-			return nil, err
+			return err
 		}
 		defer ns.Close()
 		set.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		set.Userns_fd = uint64(ns.Fd())
 	}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|recursive, &set); err != nil {
-		tree.Close()
-		return nil, fmt.Errorf("mount_setattr: %w", err)
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH|recursive, &set); err != nil {
+		return fmt.Errorf("mount_setattr: %w", err)
 	}
-	return tree, nil
+	return nil
 }
 
 // userNamespace makes a user namespace that stands for a mapping. In an

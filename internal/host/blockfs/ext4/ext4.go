@@ -11,11 +11,14 @@
 //	then        block bitmaps, inode bitmaps, inode tables of all groups
 //	            (flex_bg allows them to lie outside their group)
 //	then        the root's one block
+//	then        the journal, if there is one
 //
 // Groups in which nothing is used say so in their descriptor (gdt_csum with
 // BLOCK_UNINIT and INODE_UNINIT), and the kernel makes their bitmaps when it
-// needs them. Inode tables are zeros, which a sparse file has already. There is
-// no journal: nobody mounts such a file system twice.
+// needs them. Inode tables are zeros, which a sparse file has already.
+//
+// Who mounts a file system once and throws it away needs no journal. One that is
+// kept has one: whenever its host stops, the next mount makes it whole again.
 //
 // The format is described in Linux Documentation/filesystems/ext4/.
 package ext4
@@ -48,6 +51,9 @@ type Options struct {
 	UID, GID uint32 // owner of the root folder, mode 0755
 	Now      time.Time
 	Seed     [16]byte // random; decides where names lie in large folders
+	// Journal gives it a journal, of a size of its own beside Bytes, and lets the
+	// kernel write no more once it finds an error in it.
+	Journal bool
 }
 
 // Check reports what cannot be made.
@@ -106,7 +112,22 @@ type layout struct {
 	used      int64 // inodes that nobody gets: the reserved ones and the excess
 	tables    int64 // first inode table; bitmaps lie before
 	tableSize int64
-	root      int64 // the root's block; all after it are free
+	root      int64 // the root's block
+	journal   int64 // blocks of the journal, which follow it
+	end       int64 // all from here on are free
+}
+
+// journalBlocks is the size of the journal of a file system of so many blocks of
+// contents, as mkfs.ext4 chooses it: 4, 16 or 32 MiB. The kernel wants 1024 blocks
+// (JBD2_MIN_JOURNAL_BLOCKS), and one extent maps 32,768.
+func journalBlocks(data int64) int64 {
+	switch {
+	case data < 32<<10:
+		return 1024
+	case data < 256<<10:
+		return 4096
+	}
+	return 8192
 }
 
 func plan(o Options) (layout, error) {
@@ -119,12 +140,16 @@ func plan(o Options) (layout, error) {
 	data += data/256 + 4
 	files := o.Files + reservedInodes
 	l := layout{groups: 1}
+	if o.Journal {
+		l.journal = journalBlocks(data)
+	}
 	for {
 		l.inodes = ceil(ceil(files, l.groups), inodesPerBlock) * inodesPerBlock
 		l.tableSize = l.inodes / inodesPerBlock
 		l.tables = 1 + ceil(l.groups*descSize, BlockSize) + 2*l.groups
 		l.root = l.tables + l.groups*l.tableSize
-		l.blocks = l.root + 1 + data
+		l.end = l.root + 1 + l.journal
+		l.blocks = l.end + data
 		// The kernel keeps a 50th for itself, at most 4096 blocks; see
 		// ext4_set_resv_clusters.
 		l.blocks += min(l.blocks/49+1, 4096)
@@ -159,7 +184,7 @@ func (l layout) pieces(o Options) []piece {
 	descs := make([]byte, ceil(l.groups*descSize, BlockSize)*BlockSize)
 	bitmaps := l.tables - 2*l.groups
 	for g := range l.groups {
-		length, used := in(l.blocks, g, l.perGroup), in(l.root+1, g, l.perGroup)
+		length, used := in(l.blocks, g, l.perGroup), in(l.end, g, l.perGroup)
 		taken := in(l.used, g, l.inodes)
 		d := desc{
 			blockBitmap: bitmaps + g, inodeBitmap: bitmaps + l.groups + g, table: l.tables + g*l.tableSize,
@@ -179,6 +204,12 @@ func (l layout) pieces(o Options) []piece {
 			d.flags |= flagInodesUninit
 		}
 		d.put(descs[g*descSize:], uint32(g))
+	}
+	if l.journal > 0 {
+		all = append(all,
+			piece{l.tables*BlockSize + (journalInode-1)*inodeSize, l.journalInode(o)},
+			piece{(l.root + 1) * BlockSize, l.journalSuper()},
+		)
 	}
 	return append(all,
 		piece{1 * BlockSize, descs},

@@ -22,6 +22,13 @@ var geometries = []Options{ //house:const a table
 	options(MinBytes, 1), options(MinBytes, 100), options(MinBytes+1, 65_536),
 	options(64<<20, 65_536), options(127<<20, 500), options(128<<20, 32_758), options(129<<20, 32_759),
 	options(1<<30, 65_536), options(1<<30, 1_000_000), options(10<<30, 1000), options(1<<40, 10_000_000),
+	kept(MinBytes, 100), kept(64<<20, 4096), kept(127<<20, 500), kept(200<<20, 12_800), kept(1<<30, 65_536), kept(10<<30, 1000),
+}
+
+func kept(bytes, files int64) Options {
+	o := options(bytes, files)
+	o.Journal = true
+	return o
 }
 
 func (o Options) String() string { return fmt.Sprintf("%d bytes and %d files", o.Bytes, o.Files) }
@@ -34,7 +41,7 @@ func TestThePlanHoldsWhatWasAskedFor(t *testing.T) {
 		}
 		last := l.blocks - l.perGroup*(l.groups-1)
 		reserve := min(l.blocks/50, 4096)
-		room := (l.blocks - l.root - 1 - reserve) * BlockSize
+		room := (l.blocks - l.end - reserve) * BlockSize
 		switch {
 		case l.groups*l.inodes-l.used != o.Files || l.used < reservedInodes:
 			t.Errorf("%v: %d inodes in use of %d groups of %d", o, l.used, l.groups, l.inodes)
@@ -42,6 +49,8 @@ func TestThePlanHoldsWhatWasAskedFor(t *testing.T) {
 			t.Errorf("%v: %d inodes and %d blocks in a group", o, l.inodes, l.perGroup)
 		case last < 1 || last > l.perGroup:
 			t.Errorf("%v: %d blocks in the last group", o, last)
+		case o.Journal != (l.journal > 0) || l.end != l.root+1+l.journal:
+			t.Errorf("%v: a journal of %d blocks up to %d", o, l.journal, l.end)
 		case l.blocks >= 1<<32:
 			t.Errorf("%v: %d blocks", o, l.blocks)
 		case room < o.Bytes || float64(room) > float64(o.Bytes)*1.03:
@@ -59,7 +68,9 @@ func TestThePlanHoldsWhatWasAskedFor(t *testing.T) {
 		if t.Failed() {
 			break
 		}
-		check(options(MinBytes+r.Int64N(1<<(20+r.IntN(23))), 1+r.Int64N(1<<r.IntN(25))))
+		o := options(MinBytes+r.Int64N(1<<(20+r.IntN(23))), 1+r.Int64N(1<<r.IntN(25)))
+		o.Journal = r.IntN(2) == 0
+		check(o)
 	}
 }
 
@@ -104,6 +115,65 @@ func TestFsckFindsNothing(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("%v: want %q, %v\n%s", o, want, err, out)
 		}
+	}
+}
+
+func TestWhatWasMadeIsKnownAgainAndNothingElse(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "fs")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	made := func(o Options) int64 {
+		if err := f.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		size, err := Write(f, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return size
+	}
+	size := made(kept(8<<20, 500))
+	if k, err := Look(f); err != nil || k != (Kept{Size: size}) {
+		t.Errorf("%+v, %v, of %d bytes", k, err, size)
+	}
+	for what, at := range map[string]struct {
+		off  int64
+		with byte
+		want Kept
+		err  bool
+	}{
+		"in use":              {superOffset + 0x60, incompat&0xff | needsReplay, Kept{Size: size, Replay: true}, false},
+		"damaged":             {superOffset + 0x3a, 3, Kept{Size: size, Errors: 1}, false},
+		"not unmounted":       {superOffset + 0x3a, 0, Kept{Size: size, Errors: 1}, false},
+		"errors were found":   {superOffset + 0x194, 7, Kept{Size: size, Errors: 7}, false},
+		"no ext4":             {superOffset + 0x38, 0, Kept{}, true},
+		"an unknown feature":  {superOffset + 0x61, 0xff, Kept{}, true},
+		"a compatible one":    {superOffset + 0x5d, 0xff, Kept{}, true},
+		"a read-only one":     {superOffset + 0x66, 1, Kept{}, true},
+		"a journal elsewhere": {superOffset + 0xe4, 8, Kept{}, true},
+		"other blocks":        {superOffset + 0x18, 0, Kept{}, true},
+	} {
+		made(kept(8<<20, 500))
+		if _, err := f.WriteAt([]byte{at.with}, at.off); err != nil {
+			t.Fatal(err)
+		}
+		if k, err := Look(f); k != at.want || (err != nil) != at.err {
+			t.Errorf("%s: %+v, %v", what, k, err)
+		}
+	}
+	made(options(8<<20, 500))
+	if _, err := Look(f); err == nil {
+		t.Error("one without a journal passes")
+	}
+	made(Options{Bytes: MinBytes, Files: 1, Journal: true})
+	if err := f.Truncate(superOffset + 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Look(f); err == nil {
+		t.Error("half a superblock passes")
 	}
 }
 

@@ -2,6 +2,9 @@ package ext4
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"time"
 )
 
@@ -24,7 +27,7 @@ func (l layout) super(o Options) []byte {
 
 	u32(0x00, l.groups*l.inodes)
 	u32(0x04, l.blocks)
-	u32(0x0c, l.blocks-l.root-1)
+	u32(0x0c, l.blocks-l.end)
 	u32(0x10, l.groups*l.inodes-l.used)
 	u32(0x18, 2) // block size: 1024 << 2
 	u32(0x1c, 2) // cluster size
@@ -50,6 +53,70 @@ func (l layout) super(o Options) []byte {
 	u16(0x15e, inodeSize-128-96)
 	u32(0x160, 2) // the hash takes bytes as unsigned
 	b[0x174] = 4  // 2^4 groups are allocated from as one
+	if l.journal > 0 {
+		u16(0x3c, 2) // write no more after an error
+		u32(0x5c, compat|hasJournal)
+		u32(0xe0, journalInode)
+		b[0xfd] = 1 // a copy of its inode's map and size, for fsck
+		copy(b[0x10c:], l.journalMap())
+		u32(0x10c+16*4, l.journal*BlockSize)
+	}
+	return b
+}
+
+// The journal is file 8. That it exists is said by a compatible feature; that there
+// is something in it to be done again, by one that the kernel adds for the time of
+// a mount: 4 of the incompatible ones.
+const (
+	hasJournal   = 0x4
+	journalInode = 8
+	needsReplay  = 0x4
+)
+
+// journalMap is the map of the journal's inode: one extent.
+func (l layout) journalMap() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 60)
+	le.PutUint16(b[0:], 0xf30a)
+	le.PutUint16(b[2:], 1) // extents
+	le.PutUint16(b[4:], 4) // room for
+	le.PutUint16(b[16:], uint16(l.journal))
+	le.PutUint32(b[20:], uint32(l.root+1))
+	return b
+}
+
+func (l layout) journalInode(o Options) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, inodeSize)
+	sec, extra := stamp(o.Now)
+	le.PutUint16(b[0x00:], 0o100600)
+	le.PutUint32(b[0x04:], uint32(l.journal*BlockSize))
+	for _, off := range []int{0x08, 0x0c, 0x10, 0x90} {
+		le.PutUint32(b[off:], sec)
+	}
+	le.PutUint16(b[0x1a:], 1) // links
+	le.PutUint32(b[0x1c:], uint32(l.journal*BlockSize/512))
+	le.PutUint32(b[0x20:], 0x80000) // mapped by extents
+	copy(b[0x28:], l.journalMap())
+	le.PutUint16(b[0x80:], inodeSize-128-96)
+	for _, off := range []int{0x84, 0x88, 0x8c, 0x94} {
+		le.PutUint32(b[off:], extra)
+	}
+	return b
+}
+
+// journalSuper is the journal's first block, of Linux include/linux/jbd2.h: it is
+// empty. Its numbers are big endian.
+func (l layout) journalSuper() []byte {
+	be := binary.BigEndian
+	b := make([]byte, 1024)
+	be.PutUint32(b[0x00:], 0xc03b3998)
+	be.PutUint32(b[0x04:], 4) // superblock, version 2
+	be.PutUint32(b[0x0c:], BlockSize)
+	be.PutUint32(b[0x10:], uint32(l.journal))
+	be.PutUint32(b[0x14:], 1) // first block of the log
+	be.PutUint32(b[0x18:], 1) // first number of a commit
+	be.PutUint32(b[0x40:], 1) // users
 	return b
 }
 
@@ -108,4 +175,40 @@ func rootBlock() []byte {
 	b[18], b[19] = 2, 2
 	copy(b[20:], "..")
 	return b
+}
+
+// Kept is what the superblock of a file system that was mounted before says.
+type Kept struct {
+	Size int64 // in bytes
+	// Replay says that it was not unmounted: the next mount for writing does again
+	// what is in its journal.
+	Replay bool
+	// Errors is how many the kernel has found in it, ever; at least 1 if it says
+	// that it is damaged.
+	Errors int64
+}
+
+// Look reads the superblock of a file system with a journal that [Write] made. It
+// knows of no other, so that another one is not mounted.
+func Look(r io.ReaderAt) (Kept, error) {
+	le := binary.LittleEndian
+	b := make([]byte, 1024)
+	if _, err := r.ReadAt(b, superOffset); err != nil {
+		return Kept{}, fmt.Errorf("cannot read superblock: %w", err)
+	}
+	const valid, failed = 1, 2
+	state := le.Uint16(b[0x3a:])
+	switch {
+	case le.Uint16(b[0x38:]) != 0xef53:
+		return Kept{}, errors.New("cannot use file system: it is no ext4")
+	// No other feature comes by a mount.
+	case le.Uint32(b[0x5c:]) != compat|hasJournal, le.Uint32(b[0x60:])&^needsReplay != incompat, le.Uint32(b[0x64:]) != roCompat,
+		le.Uint32(b[0x18:]) != 2, le.Uint32(b[0xe0:]) != journalInode, le.Uint32(b[0xe4:]) != 0:
+		return Kept{}, errors.New("cannot use file system: it is not one that was made here")
+	}
+	k := Kept{Size: int64(le.Uint32(b[0x04:])) * BlockSize, Replay: le.Uint32(b[0x60:])&needsReplay != 0, Errors: int64(le.Uint32(b[0x194:]))}
+	if state&failed != 0 || !k.Replay && state&valid == 0 {
+		k.Errors = max(k.Errors, 1)
+	}
+	return k, nil
 }

@@ -1,0 +1,360 @@
+package blockfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// newVolume makes a volume in dir.
+func newVolume(t *testing.T, dir string, size int64) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, "volume"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := MakeVolume(f, size); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func mounted(t *testing.T, f *os.File, readOnly bool) *os.File {
+	t.Helper()
+	mnt, _, err := MountVolume(f, filepath.Dir(f.Name()), readOnly, 70_000, 70_001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mnt.Close() })
+	return mnt
+}
+
+// free waits until no loop device has a file of dir.
+func free(t *testing.T, dir string) {
+	t.Helper()
+	within(t, "the volume is let go", func() bool { return len(bound(t, dir)) == 0 })
+}
+
+func fsck(t *testing.T, name string) {
+	t.Helper()
+	const fsck = "/sbin/e2fsck"
+	if _, err := os.Stat(fsck); err != nil {
+		t.Logf("not looked at by e2fsck: %v", err)
+		return
+	}
+	cmd := exec.Command(fsck, "-fn", name)
+	cmd.Env = []string{"LC_ALL=C"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestAVolumeKeepsWhatIsWrittenAndForWhom(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	f := newVolume(t, dir, testBytes)
+	mnt := mounted(t, f, false)
+	st, err := os.Stat(at(mnt, "."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := st.Sys().(*syscall.Stat_t); s.Uid != 70_000 || s.Gid != 70_001 {
+		t.Errorf("its root is of %d, %d", s.Uid, s.Gid)
+	}
+	var flags unix.Statfs_t
+	if err := unix.Fstatfs(int(mnt.Fd()), &flags); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(unix.ST_NOSUID | unix.ST_NODEV); flags.Flags&(want|unix.ST_RDONLY|unix.ST_NOEXEC) != want {
+		t.Errorf("flags %x", flags.Flags)
+	}
+	// Nobody but the box's user can have anything on it, root neither.
+	if err := os.WriteFile(at(mnt, "root"), nil, 0o600); !errors.Is(err, unix.EOVERFLOW) {
+		t.Errorf("root can write on it: %v", err)
+	}
+	asUser(t, 70_000, 70_001, "sh", "-c", fmt.Sprintf("echo kept > %s/file", host.FDPath(3)), mnt)
+	mnt.Close()
+	free(t, dir)
+	fsck(t, f.Name())
+	if replay, err := CheckVolume(f, testBytes); replay || err != nil {
+		t.Errorf("%v, %v", replay, err)
+	}
+	// To another box it is that box's.
+	mnt, _, err = MountVolume(f, dir, false, 80_000, 80_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mnt.Close()
+	if st, err = os.Stat(at(mnt, "file")); err != nil || st.Sys().(*syscall.Stat_t).Uid != 80_000 {
+		t.Errorf("%v, %v", st, err)
+	}
+	if b, err := os.ReadFile(at(mnt, "file")); err != nil || string(b) != "kept\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// asUser runs a command as a user, with a file as its descriptor 3.
+func asUser(t *testing.T, uid, gid uint32, name string, args ...any) {
+	t.Helper()
+	cmd := exec.Command(name)
+	for _, a := range args {
+		switch a := a.(type) {
+		case string:
+			cmd.Args = append(cmd.Args, a)
+		case *os.File:
+			cmd.ExtraFiles = append(cmd.ExtraFiles, a)
+		}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func TestAVolumeHasTheSizeThatWasAskedFor(t *testing.T) {
+	needRoot(t)
+	for _, size := range []int64{VolumeMin, 20 << 20, 150 << 20} {
+		dir := t.TempDir()
+		f := newVolume(t, dir, size)
+		if st, err := f.Stat(); err != nil || host.Allocated(f) < st.Size() {
+			t.Errorf("%d of its %d bytes are set aside", host.Allocated(f), st.Size())
+		}
+		mnt := mounted(t, f, false)
+		asUser(t, 70_000, 70_001, "sh", "-c", fmt.Sprintf("cat /dev/zero > %s/all 2>/dev/null; rm -f /nowhere", host.FDPath(3)), mnt)
+		st, err := os.Stat(at(mnt, "all"))
+		if err != nil || st.Size() < size || st.Size() > size*103/100+64<<10 {
+			t.Errorf("of %d bytes %d fit (%v)", size, st.Size(), err)
+		}
+		t.Logf("of %d bytes %d fit", size, st.Size())
+		mnt.Close()
+		free(t, dir)
+	}
+}
+
+func TestAVolumeOfASizeThatCannotBeIsRefused(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "v"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int64{-1, 0, VolumeMin - 1, VolumeMax + 1} {
+		if err := MakeVolume(f, size); box.KindOf(err) != box.Invalid || err == nil {
+			t.Errorf("%d: %v", size, err)
+		}
+	}
+}
+
+// The room is there from the first: a disk that is full later takes nothing from it.
+func TestAFullHostDiskTakesNothingFromAVolume(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=32m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	over, err := os.Create(filepath.Join(dir, "over"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over.Close()
+	if err := MakeVolume(over, 64<<20); box.KindOf(err) != box.Exhausted || err == nil {
+		t.Errorf("a volume of 64 MiB on a disk of 32: %v", err)
+	}
+	if err := errors.Join(os.Remove(over.Name()), over.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f := newVolume(t, dir, 8<<20)
+	mnt := mounted(t, f, false)
+	fill, err := os.Create(filepath.Join(dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fill.Close()
+	zeros := make([]byte, 1<<20)
+	for err == nil {
+		_, err = fill.Write(zeros)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf("yes | head -c 8388608 > %[1]s/all; sync %[1]s/all; rm -f /nowhere", host.FDPath(3)), mnt)
+	mnt.Close()
+	free(t, dir)
+	mnt = mounted(t, f, true)
+	if b, err := os.ReadFile(at(mnt, "all")); err != nil || !bytes.Equal(b, bytes.Repeat([]byte("y\n"), 4<<20)) {
+		t.Errorf("%d bytes come back, %v", len(b), err)
+	}
+	mnt.Close()
+	free(t, dir)
+}
+
+// The lock is of the open file description, which the loop device holds.
+func TestTheLockOfAVolumeLastsAsLongAsItsMount(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	name := newVolume(t, dir, testBytes).Name()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	mnt := mounted(t, f, false)
+	f.Close()
+	if !host.Locked(name) {
+		t.Error("it is free while it is mounted")
+	}
+	mnt.Close()
+	within(t, "it is free", func() bool { return !host.Locked(name) })
+}
+
+func TestReadersMountAVolumeTogetherAndWriteNothing(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	f := newVolume(t, dir, testBytes)
+	mnt := mounted(t, f, false)
+	asUser(t, 70_000, 70_001, "sh", "-c", fmt.Sprintf("echo kept > %s/file", host.FDPath(3)), mnt)
+	mnt.Close()
+	free(t, dir)
+	before, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r, err := os.Open(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mnt := mounted(t, r, true)
+		r.Close()
+		if b, err := os.ReadFile(at(mnt, "file")); err != nil || string(b) != "kept\n" {
+			t.Errorf("%q, %v", b, err)
+		}
+		if err := os.WriteFile(at(mnt, "file"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+			t.Errorf("written to: %v", err)
+		}
+	}
+	if after, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("reading changed it (%v)", err)
+	}
+}
+
+// What a host's crash leaves is what is on its disk at that moment: what a program
+// has synced, and a file system that is whole. The control is
+// the file system that was not unmounted.
+func TestAVolumeOfAHostThatStoppedIsMadeWhole(t *testing.T) {
+	needRoot(t)
+	dir, then := t.TempDir(), t.TempDir()
+	f := newVolume(t, dir, 24<<20)
+	mnt := mounted(t, f, false)
+	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf(`cd %s; echo kept > synced; sync synced
+		for i in $(seq 300); do mkdir d$i; echo $i > d$i/f; ln d$i/f l$i; done; sync d300/f; for i in $(seq 200); do rm l$i; done`, host.FDPath(3)), mnt)
+	crashed, err := os.Create(filepath.Join(then, "volume"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer crashed.Close()
+	if _, err := io.Copy(crashed, io.NewSectionReader(f, 0, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	if replay, err := CheckVolume(crashed, 24<<20); err != nil || !replay {
+		t.Fatalf("it was not unmounted, and %v, %v", replay, err)
+	}
+	r, err := os.Open(crashed.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if m, _, err := MountVolume(r, then, true, 70_000, 70_001); err == nil {
+		m.Close()
+		t.Error("half of it can be read")
+	}
+	free(t, then)
+	if err := ReplayVolume(crashed); err != nil {
+		t.Fatal(err)
+	}
+	free(t, then)
+	if replay, err := CheckVolume(crashed, 24<<20); err != nil || replay {
+		t.Errorf("%v, %v", replay, err)
+	}
+	fsck(t, crashed.Name())
+	again := mounted(t, crashed, false)
+	for name, want := range map[string]string{"synced": "kept\n", "d300/f": "300\n"} {
+		if b, err := os.ReadFile(at(again, name)); err != nil || string(b) != want {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+}
+
+// A file that was changed under Sunaba is refused, or at worst gives errors; the
+// kernel goes on. Who can do that is the host's root: see docs/threat-model.md.
+func TestADamagedVolumeIsRefusedOrGivesErrors(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	f := newVolume(t, dir, testBytes)
+	mnt := mounted(t, f, false)
+	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf("cd %s; for i in $(seq 50); do mkdir d$i; echo $i > d$i/f; done", host.FDPath(3)), mnt)
+	mnt.Close()
+	free(t, dir)
+	whole, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, mountsFailed, worked := 0, 0, 0
+	r := rand.New(rand.NewPCG(7, 7))
+	for n := range 40 {
+		damaged := bytes.Clone(whole)
+		for range 1 + n {
+			// Where its descriptors, tables and folders are.
+			damaged[r.IntN(1<<20)] ^= byte(1 << r.IntN(8))
+		}
+		if n == 0 {
+			damaged[1024+0x3a] |= 2
+		}
+		if _, err := f.WriteAt(damaged, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := CheckVolume(f, testBytes); err != nil {
+			if box.KindOf(err) != box.Unusable || !strings.HasPrefix(err.Error(), "cannot use volume: ") {
+				t.Error(err)
+			}
+			refused++
+			continue
+		}
+		mnt, _, err := MountVolume(f, dir, false, 70_000, 70_001)
+		if err != nil {
+			mountsFailed++
+			free(t, dir)
+			continue
+		}
+		worked++
+		_ = filepath.WalkDir(at(mnt, "."), func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				_, _ = os.ReadFile(p)
+			}
+			return nil
+		})
+		mnt.Close()
+		free(t, dir)
+	}
+	t.Logf("%d were refused by what they say, %d by the kernel, %d could be mounted", refused, mountsFailed, worked)
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+}
