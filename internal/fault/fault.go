@@ -46,6 +46,8 @@ func Points() []string {
 		"frame.drop-begun", "frame.drop-ended", "frame.dropped",
 		// A copy of a box is kept, or boxes are made from it.
 		"snapshot.part-written", "snapshot.parts-named", "snapshot.named", "engine.snapshot-added", "engine.snapshot-removed", "engine.fork-copied",
+		// A volume is made, and goes: its file, its row, the file's name.
+		"volume.made", "volume.named", "volume.doomed",
 		// What has no name on the host.
 		"process.store-made", "gvisor.store-made",
 	}

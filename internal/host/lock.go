@@ -32,3 +32,30 @@ func Locked(path string) bool {
 	f.Close()
 	return false
 }
+
+// TryLock takes the lock of an open file, or turns the one that is held: exclusive,
+// or shared with others that are. It belongs to the open file description, and goes
+// when nobody, the kernel included, has that open any more; see flock(2). It does not
+// wait: false says that another has the lock, and a lock that was to be turned may
+// then be lost.
+func TryLock(f *os.File, exclusive bool) (bool, error) {
+	how := unix.LOCK_SH
+	if exclusive {
+		how = unix.LOCK_EX
+	}
+	switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); {
+	case err == unix.EWOULDBLOCK:
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("cannot lock %s: %w", f.Name(), err)
+	}
+	return true, nil
+}
+
+// Unlock gives the lock of [TryLock] back.
+func Unlock(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
+		return fmt.Errorf("cannot unlock %s: %w", f.Name(), err)
+	}
+	return nil
+}

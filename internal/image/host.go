@@ -29,6 +29,8 @@ type HostOptions struct {
 	// Source is a file. A target in a folder that is the host's own must be
 	// there already.
 	Mounts []box.Mount
+	// Folders get one, too, for what is no file or folder of the host's.
+	Folders []string
 	// ExtraPrefixes are further host folders to show read-only at the same
 	// path, such as /opt/tools. Their bin folders are appended to PATH.
 	ExtraPrefixes []string
@@ -63,7 +65,7 @@ func (s *Store) Host(ctx context.Context, opts HostOptions) (*Image, error) {
 
 // plain reports whether every option is at its default.
 func (o HostOptions) plain() bool {
-	return o.Init == nil && len(o.Mounts) == 0 && len(o.ExtraPrefixes) == 0 &&
+	return o.Init == nil && len(o.Mounts) == 0 && len(o.Folders) == 0 && len(o.ExtraPrefixes) == 0 &&
 		(o.Hostname == "" || o.Hostname == DefaultHostname) && (o.Workdir == "" || o.Workdir == DefaultWorkdir)
 }
 
@@ -161,7 +163,16 @@ func hostTree(root string, opts HostOptions) (*tree, *record, error) {
 		return nil, nil, err
 	}
 	for _, m := range opts.Mounts {
-		if err := t.addMountPoint(root, m, r.Binds); err != nil {
+		source, err := os.Stat(root + m.Source)
+		if err != nil {
+			return nil, nil, fmt.Errorf("cannot place mount point %q: %w", m.Target, err)
+		}
+		if err := t.addMountPoint(root, m.Target, source.IsDir(), r.Binds); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, target := range opts.Folders {
+		if err := t.addMountPoint(root, target, true, r.Binds); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -218,32 +229,28 @@ func checkPrefix(root, dir string) error {
 	return nil
 }
 
-func (t *tree) addMountPoint(root string, m box.Mount, binds []box.Mount) error {
+func (t *tree) addMountPoint(root, target string, dir bool, binds []box.Mount) error {
 	refuse := func(why string) error {
-		return fmt.Errorf("cannot place mount point %q: %s", m.Target, why)
+		return fmt.Errorf("cannot place mount point %q: %s", target, why)
 	}
-	if !cleanAbs(m.Target) || m.Target == "/" || below(m.Target, "/.sunaba") {
+	if !cleanAbs(target) || target == "/" || below(target, "/.sunaba") {
 		return refuse("the path must be absolute and clean, and neither / nor in /.sunaba")
 	}
-	source, err := os.Stat(root + m.Source)
-	if err != nil {
-		return refuse(err.Error())
-	}
-	if bound(binds, m.Target) {
-		there, err := os.Stat(root + m.Target)
-		if err != nil || there.IsDir() != source.IsDir() {
+	if bound(binds, target) {
+		there, err := os.Stat(root + target)
+		if err != nil || there.IsDir() != dir {
 			return refuse("it is in a read-only folder of the host, and nothing of that kind is there")
 		}
 		return nil
 	}
-	if old, ok := t.entries[m.Target]; ok && (old.Mode.Type() == fs.ModeSymlink || old.Mode.IsDir() != source.IsDir()) {
+	if old, ok := t.entries[target]; ok && (old.Mode.Type() == fs.ModeSymlink || old.Mode.IsDir() != dir) {
 		return refuse("the image has something of another kind there")
 	} else if ok {
 		return nil
 	}
-	if source.IsDir() {
-		t.dir(m.Target, 0o755, 0)
+	if dir {
+		t.dir(target, 0o755, 0)
 		return nil
 	}
-	return t.file(m.Target, 0o444, nil)
+	return t.file(target, 0o444, nil)
 }

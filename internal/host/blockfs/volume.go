@@ -37,13 +37,25 @@ func volumeOptions(bytes int64) ext4.Options {
 //
 // The room is set aside on the host's disk there and then (fallocate(2)), journal
 // included: a disk without it is Exhausted now, and not an error for a program that
-// writes later. A file system of the host's that cannot set room aside is
-// Unsupported.
+// writes later. A 20th of the disk stays for others. A file system of the host's that
+// cannot set room aside is Unsupported.
 func MakeVolume(f *os.File, bytes int64) error {
 	o := volumeOptions(bytes)
 	size, err := ext4.Size(o)
 	if err != nil {
 		return box.Errorf(box.Invalid, opVolume, "cannot make a volume of %d bytes: allowed are %d to %d", bytes, VolumeMin, int64(VolumeMax))
+	}
+	noRoom := func(left int64) error {
+		return box.Errorf(box.Exhausted, opVolume, "cannot make a volume of %d bytes: it takes %d of the host's disk, which has %d left for it", bytes, size, left).
+			WithHint("ask for less, or have the operator free some space")
+	}
+	// Asked first: what finds out by taking all that there is takes it from everybody.
+	var disk unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &disk); err != nil {
+		return fmt.Errorf("cannot measure the disk for a volume: %w", err)
+	}
+	if left := (int64(disk.Bavail) - int64(disk.Blocks)/20) * disk.Bsize; left < size {
+		return noRoom(max(left, 0))
 	}
 	for {
 		if err = unix.Fallocate(int(f.Fd()), 0, 0, size); !errors.Is(err, unix.EINTR) {
@@ -52,8 +64,7 @@ func MakeVolume(f *os.File, bytes int64) error {
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG):
-		return box.Errorf(box.Exhausted, opVolume, "cannot make a volume of %d bytes: the host's disk has no %d left for it", bytes, size).
-			WithHint("ask for less, or have the operator free some space")
+		return noRoom(0)
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS):
 		return box.Errorf(box.Unsupported, opVolume, "cannot make a volume: the file system of the state folder cannot set room aside").
 			WithHint("let boxes be kept on ext4, xfs, btrfs or tmpfs")

@@ -120,7 +120,7 @@ func asUser(t *testing.T, uid, gid uint32, name string, args ...any) {
 		}
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
-	cmd.Dir = "/"
+	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/bin:/bin"}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -172,8 +172,10 @@ func TestAFullHostDiskTakesNothingFromAVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer over.Close()
-	if err := MakeVolume(over, 64<<20); box.KindOf(err) != box.Exhausted || err == nil {
-		t.Errorf("a volume of 64 MiB on a disk of 32: %v", err)
+	for _, size := range []int64{64 << 20, 27 << 20} { // with its journal, the second would fit
+		if err := MakeVolume(over, size); box.KindOf(err) != box.Exhausted || err == nil || host.Allocated(over) > 0 {
+			t.Errorf("a volume of %d bytes on a disk of 32 MiB: %v, and it has %d", size, err, host.Allocated(over))
+		}
 	}
 	if err := errors.Join(os.Remove(over.Name()), over.Close()); err != nil {
 		t.Fatal(err)

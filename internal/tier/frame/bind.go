@@ -72,8 +72,10 @@ func Differences(made, wanted box.Spec) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
 	var names []string
-	for _, name := range slices.Sorted(maps.Keys(a)) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if string(a[name]) != string(b[name]) {
 			names = append(names, name)
 		}

@@ -29,8 +29,12 @@ func (i Images) Open(ctx context.Context, spec box.Spec) (*image.Image, string, 
 		}
 		return img, string(img.Name) + "@" + img.Digest, nil
 	}
+	var folders []string
+	for _, v := range spec.Volumes {
+		folders = append(folders, v.Target)
+	}
 	img, err := i.Store.Host(ctx, image.HostOptions{
-		Workdir: spec.Workdir, Hostname: spec.Hostname, ExtraPrefixes: i.Prefixes, Mounts: spec.Mounts,
+		Workdir: spec.Workdir, Hostname: spec.Hostname, ExtraPrefixes: i.Prefixes, Mounts: spec.Mounts, Folders: folders,
 	})
 	if err != nil {
 		return nil, "", err

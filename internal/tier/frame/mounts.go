@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/image"
 )
@@ -85,6 +86,32 @@ func (s *Site) mount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid in
 	}
 	sm.File = true
 	return sm, tree, nil
+}
+
+// Volumes mounts the volumes of a box, for its first process to attach. Weak is what
+// is not as it should be of the disk that they lie on. A volume is a file system, so
+// its size is a wall; for an ordinary user there is none, and nothing in its place.
+func (s *Site) Volumes(spec box.Spec) (out []Mount, trees []*os.File, weak []string, err error) {
+	uid, gid := s.HostUser(spec.ID)
+	for _, v := range spec.Volumes {
+		switch {
+		case !s.Root():
+			return out, trees, weak, box.Errorf(box.Unsupported, "mount", "cannot use volume %q: an ordinary user gets no loop device to mount it by", v.Name).
+				WithHint("run sunaba as root, or leave the volume out")
+		case v.Image == nil:
+			return out, trees, weak, box.Errorf(box.Fault, "mount", "cannot use volume %q: nobody opened its file", v.Name)
+		}
+		tree, w, err := blockfs.MountVolume(v.Image, s.StoreDir(), v.ReadOnly, uid, gid)
+		if err != nil {
+			return out, trees, weak, fmt.Errorf("cannot use volume %q: %w", v.Name, err)
+		}
+		trees = append(trees, tree)
+		out = append(out, Mount{Target: v.Target, ReadOnly: v.ReadOnly, File: true, IsDir: true})
+		for _, w := range w {
+			weak = append(weak, fmt.Sprintf("volume %s: %s", v.Name, w))
+		}
+	}
+	return out, trees, weak, nil
 }
 
 // OpenSame opens a path in this process's mount namespace and makes sure that

@@ -103,7 +103,7 @@ func (t *Tier) create(ctx context.Context, spec box.Spec, from *copied) (_ box.B
 	if err != nil {
 		return nil, err
 	}
-	b.Weaker = t.weakStore()
+	b.Weaker = append(b.Weaker, t.weakStore()...)
 	if !limited {
 		b.Weaker = append(b.Weaker, weakMemory, weakCPU)
 	}
@@ -175,7 +175,12 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	if err != nil {
 		return s, passed, err
 	}
-	s.Mounts = mounts
+	volumes, trees, weak, err := t.Volumes(spec)
+	passed, b.Weaker = append(passed, trees...), append(b.Weaker, weak...)
+	if err != nil {
+		return s, passed, err
+	}
+	s.Mounts = append(mounts, volumes...)
 	var dirs []string
 	if spec.Image == box.ImageBase && spec.Workdir != image.DefaultWorkdir {
 		dirs = append(dirs, spec.Workdir) // the image is the same for everybody

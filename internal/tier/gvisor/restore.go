@@ -28,8 +28,8 @@ func (t *Tier) Restore(ctx context.Context, spec box.Spec, s *box.Snapshot) (box
 		names = []string{filesPart}
 	case s.Kind != box.SnapshotMemory:
 		return nil, box.Errorf(box.Conflict, opRestore, "cannot make a box from this copy: it is of %q", s.Kind)
-	case spec.Image == box.ImageHost || len(spec.Mounts) > 0:
-		return nil, box.Errorf(box.Unsupported, opRestore, "cannot make a box that goes on with the host's own files")
+	case spec.Image == box.ImageHost || len(spec.Mounts) > 0 || len(spec.Volumes) > 0:
+		return nil, box.Errorf(box.Unsupported, opRestore, "cannot make a box that goes on with the host's own files, or with a volume")
 	}
 	if !spec.Lasting {
 		return nil, box.Errorf(box.Invalid, opRestore, "cannot make a box from this copy: it would not last")

@@ -56,6 +56,9 @@ func (b lastingBox) Snappable(kind box.SnapshotKind) error {
 	case len(b.Spec.Mounts) > 0:
 		return box.Errorf(box.Unsupported, op, "cannot copy what runs in box %s: it has folders of the host, whose files change under a copy", b.Spec.ID).
 			WithHint("make the box without mounts, or take a snapshot of the files")
+	case len(b.Spec.Volumes) > 0:
+		return box.Errorf(box.Unsupported, op, "cannot copy what runs in box %s: it has volume %q, of which a copy could only be another box's reader or writer", b.Spec.ID, b.Spec.Volumes[0].Name).
+			WithHint("take a snapshot of the files: a box that is made from it has the volume as it is then")
 	}
 	return nil
 }

@@ -224,6 +224,12 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		return s, passed, err
 	}
 	s.Apart = len(img.Binds)
+	volumes, trees, weak, err := t.Volumes(spec)
+	passed, b.Weaker = append(passed, trees...), append(b.Weaker, weak...)
+	if err != nil {
+		return s, passed, err
+	}
+	mounts = append(mounts, volumes...)
 	for _, m := range mounts {
 		s.Binds = append(s.Binds, m.Target)
 		if !m.ReadOnly {

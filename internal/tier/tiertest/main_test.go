@@ -198,14 +198,14 @@ func (p *place) empty(t *testing.T) {
 	}
 }
 
-// loops lists the loop devices with a file of the place's store.
+// loops lists the loop devices with a file of the place.
 func (p *place) loops(t *testing.T) (on []string) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), filepath.Join(p.state, "store")) {
+		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), p.state+"/") {
 			on = append(on, f)
 		}
 	}
