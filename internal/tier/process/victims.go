@@ -11,16 +11,29 @@ import (
 	"syscall"
 )
 
-// programScore is what programs of a box that lasts are taken for, more than
-// they are, by the kernel when it looks for the process to end: thousandths of
-// the box's memory (oom_score_adj of proc_pid_oom_score_adj(5)). Cell and agent
-// keep theirs: else the agent would be the largest process of a box in which many
-// small ones have used up all.
-const programScore = "500"
+// programMark is what programs of a box that lasts are taken for, more than they
+// are, by the kernel when it looks for the process to end, in bytes. Cell and
+// agent are taken for what they are: else the agent would be the largest process
+// of a box in which many small ones have used up all. It is some three times the
+// agent's size, and not more: a program that nobody has looked at yet has no mark,
+// and one that is larger than an old program by more than this is ended before it
+// all the same.
+const programMark = 32 << 20
+
+// scoreOf is programMark as the kernel counts, in thousandths of the memory that
+// the group may have (oom_score_adj of proc_pid_oom_score_adj(5)): 1 to 1000, and
+// half of all where the group has no limit.
+func scoreOf(limit int64) int64 {
+	if limit <= 0 {
+		return 500
+	}
+	return max(1, min(1000, 1000*programMark/limit))
+}
 
 // victims marks programs as those to be ended first. A program passes its mark
 // on to what it starts, so each look finds few that have none.
 type victims struct {
+	score  int64
 	group  func() ([]int, error) // processes on the host
 	spare  map[int]bool          // box numbers of cell and agent
 	marked map[int]bool
@@ -80,7 +93,7 @@ func (v *victims) mark(pid int, id string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.WriteString(programScore)
+	_, err = f.WriteString(strconv.FormatInt(v.score, 10))
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}

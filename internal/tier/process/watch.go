@@ -96,11 +96,13 @@ func (w *watchdog) run() {
 	if w.b.Group == nil {
 		every = boundEvery
 	} else if w.b.Spec.Lasting {
-		v = &victims{group: w.b.Group.Procs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
+		limits, _ := w.b.Group.Now() // none if it cannot be read
+		v = &victims{score: scoreOf(limits.Memory), group: w.b.Group.Procs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
 	}
 	t := time.NewTimer(every)
 	defer t.Stop()
 	outOfMemory := false
+	var due time.Time // the next look
 	for {
 		select {
 		case <-w.ended:
@@ -114,17 +116,20 @@ func (w *watchdog) run() {
 			continue
 		case <-t.C:
 		}
+		t.Reset(every)
 		if w.b.held.Load() {
-			t.Reset(every)
 			continue
 		}
 		if w.b.damage() != nil {
 			w.b.Child.Kill() // Run says why
 			return
 		}
-		begun := time.Now()
 		if v != nil {
-			v.look(string(w.b.Spec.ID))
+			v.look(string(w.b.Spec.ID)) // not rarer when it takes long: what is new grows meanwhile
+		}
+		begun := time.Now()
+		if begun.Before(due) {
+			continue
 		}
 		for _, hit := range w.look() {
 			w.tell(hit)
@@ -135,7 +140,7 @@ func (w *watchdog) run() {
 				outOfMemory = false
 			}
 		}
-		t.Reset(max(every, min(lookShare*time.Since(begun), lookLate*every)))
+		due = time.Now().Add(min(lookShare*time.Since(begun), lookLate*every))
 	}
 }
 

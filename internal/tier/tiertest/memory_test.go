@@ -82,6 +82,39 @@ func TestAMemoryBombEndsItselfAlone(t *testing.T) {
 	})
 }
 
+// What takes memory at once is ended, and not what was there before it.
+func TestABombOfManyTakesNothingOldAlong(t *testing.T) {
+	p := newPlace(t, box.TierProcess)
+	b := p.create(t, spec())
+	if strings.Contains(strings.Join(b.Weak(), " "), "memory:") {
+		p.destroy(t, b)
+		return // ends as a whole
+	}
+	g := use(t, b)
+	old := start(t, g, "sleep", "1000")
+	time.Sleep(300 * time.Millisecond) // it was looked at
+	kills := int64(0)
+	for n := range 5 {
+		ended(t, g, start(t, g, "sh", "-c", "for i in 1 2 3 4; do dd if=/dev/zero bs=100M count=1 | sleep 1 & done; wait").PID)
+		a := counted(t, b, kills)
+		if a.MemoryKills == kills {
+			t.Errorf("round %d: nothing was ended for want of memory: %+v", n, a)
+		}
+		kills = a.MemoryKills
+		all, err := g.Processes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range all {
+			if q.PID == old.PID && q.End != nil {
+				t.Fatalf("round %d: a program that was there before has ended: %+v", n, q.End)
+			}
+		}
+	}
+	p.destroy(t, b)
+	p.empty(t)
+}
+
 // The kernel of the host ends the largest process, and the agent must not be it,
 // though each of many is smaller.
 func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
