@@ -233,6 +233,9 @@ func decode(rep Reply, out any) error {
 		if rep.Unusable {
 			return &box.Error{Op: "create box", Kind: box.Unusable, Message: rep.Error}
 		}
+		if rep.Conflict {
+			return &box.Error{Op: "use box", Kind: box.Conflict, Message: rep.Error}
+		}
 		return errors.New(rep.Error)
 	}
 	if out == nil {

@@ -241,7 +241,8 @@ func (s *Server) answer(at *session, seq int, fn func() (any, error)) {
 		s.mu.Unlock()
 	}
 	if err != nil {
-		rep.Error, rep.Unusable = err.Error(), box.KindOf(err) == box.Unusable
+		kind := box.KindOf(err)
+		rep.Error, rep.Unusable, rep.Conflict = err.Error(), kind == box.Unusable, kind == box.Conflict
 	} else if rep.Body, err = json.Marshal(v); err != nil {
 		rep.Error = err.Error()
 	}

@@ -22,7 +22,9 @@ type Reply struct {
 	Seq   int
 	Error string `json:",omitempty"`
 	// Unusable says that the error is this host's inability.
-	Unusable bool   `json:",omitempty"`
+	Unusable bool `json:",omitempty"`
+	// Conflict says that the box's state does not permit it.
+	Conflict bool   `json:",omitempty"`
 	Event    string `json:",omitempty"`
 	Body     json.RawMessage
 }

@@ -133,9 +133,6 @@ func (t *Tier) create(ctx context.Context, spec box.Spec, from *copied) (_ box.B
 		return b, nil
 	}
 	b.from = nil
-	if from.memory() {
-		b.closeStream() // the copied agent knows nothing of it
-	}
 	return t.keep(b)
 }
 
@@ -202,7 +199,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 		}
 		passed, s.Seeds = append(passed, sealed), true
 	}
-	if spec.Lasting {
+	if spec.Lasting && !b.from.memory() { // a copied agent knows nothing of it
 		theirs, err := b.openStream()
 		if err != nil {
 			return s, passed, err

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -44,6 +45,21 @@ func kernelEnded(err error) error {
 	return box.Errorf(box.Fault, "start sandbox", "cannot start sandbox: its kernel ended while it started").
 		WithHint("`sunaba doctor` tries each step; with SUNABA_DEBUG=FOLDER (writable for all) gVisor writes there what it did")
 }
+
+// brief is an error of the guest's kernel without the stacks of where it was found,
+// which are in its log.
+func brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	if r := []rune(line); len(r) > briefRunes {
+		line = string(r[:briefRunes]) + "..."
+	}
+	return errors.New(strings.TrimRight(line, ": "))
+}
+
+const briefRunes = 300
 
 // checkText refuses arguments and variables that are not UTF-8: gVisor's
 // control protocol is JSON, which would replace such bytes by others.

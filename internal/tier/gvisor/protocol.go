@@ -11,8 +11,8 @@ import (
 
 // setup is the first request. Its files, in order: root image, system image,
 // store, then one per mount whose File is true, then the seed archive if any,
-// then, for a box that lasts, a stream for its agent, then the parts of a copy if
-// it is made from one of memory.
+// then, for a box that lasts, a stream for its agent, or instead of that the parts
+// of a copy if it is made from one of memory.
 type setup struct {
 	ID       string
 	Dir      string // run folder; the runner owns it

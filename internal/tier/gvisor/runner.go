@@ -31,6 +31,7 @@ type runner struct {
 	limits limitReader
 	store  *os.File   // of a box that lasts, for the fronts to come
 	turn   sync.Mutex // held by pause and unpause
+	handed handed
 
 	keys       sync.Once    // see takeTerminal
 	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none

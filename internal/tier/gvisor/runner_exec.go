@@ -35,7 +35,6 @@ func (r *runner) exec(body json.RawMessage, files []*os.File) (any, error) {
 		Capabilities:    caps,
 		NoNewPrivileges: true,
 		StdioIsPty:      e.TTY,
-		FilePayload:     control.NewFilePayload(map[int]*os.File{0: files[0], 1: files[1], 2: files[2]}, nil),
 	}
 	if e.Root {
 		args.KUID, args.KGID = 0, 0
@@ -45,7 +44,7 @@ func (r *runner) exec(body json.RawMessage, files []*os.File) (any, error) {
 			return nil, err
 		}
 	}
-	pid, err := r.c.Execute(r.conf, args)
+	pid, err := r.execute(args, "a stream of a program", map[int]*os.File{0: files[0], 1: files[1], 2: files[2]})
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,9 @@ const (
 	agentSocket = agentDir + "/sock"
 )
 
+// agentStream is what a stream to the agent is called.
+const agentStream = "a stream of its agent"
+
 // agentTasks is what the agent may have of threads, and a second start of it,
 // beyond what programs may.
 const agentTasks = 64
@@ -95,11 +98,10 @@ func (r *runner) connect() (*os.File, error) {
 }
 
 func (r *runner) connectOnce(caps *auth.TaskCapabilities, null, stream *os.File) error {
-	pid, err := r.c.Execute(r.conf, &control.ExecArgs{
+	pid, err := r.execute(&control.ExecArgs{
 		Filename: agentFile, Argv: []string{agentFile, "connect", "--socket", agentSocket},
 		Envv: []string{}, WorkingDirectory: "/", Capabilities: caps, NoNewPrivileges: true,
-		FilePayload: control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null, agentFD: stream}, nil),
-	})
+	}, agentStream, map[int]*os.File{0: null, 1: null, 2: null, agentFD: stream})
 	if err != nil {
 		return fmt.Errorf("cannot reach the agent: %w", err)
 	}

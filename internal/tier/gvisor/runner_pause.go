@@ -57,11 +57,10 @@ func (r *runner) flush() {
 		return
 	}
 	defer null.Close()
-	pid, err := r.c.Execute(r.conf, &control.ExecArgs{
+	pid, err := r.execute(&control.ExecArgs{
 		Filename: agentFile, Argv: []string{agentFile, "sync"},
 		Envv: []string{}, WorkingDirectory: "/", Capabilities: caps, NoNewPrivileges: true,
-		FilePayload: control.NewFilePayload(map[int]*os.File{0: null, 1: null, 2: null}, nil),
-	})
+	}, "the input of its agent's", map[int]*os.File{0: null, 1: null, 2: null})
 	if err != nil {
 		return
 	}

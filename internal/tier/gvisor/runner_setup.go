@@ -57,11 +57,11 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 	if r.set.Seeds {
 		want++
 	}
-	if r.set.Lasting != nil {
-		want++
-	}
-	if r.set.Restored {
+	switch {
+	case r.set.Restored:
 		want += len(memoryParts)
+	case r.set.Lasting != nil:
+		want++
 	}
 	if len(files) != want {
 		return inputs{}, fmt.Errorf("cannot set up box: %d files came, %d are needed", len(files), want)
@@ -78,7 +78,7 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 			in.parts[i] = last()
 		}
 	}
-	if r.set.Lasting != nil {
+	if r.set.Lasting != nil && !r.set.Restored {
 		in.stream = last()
 	}
 	if r.set.Seeds {
@@ -198,6 +198,11 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	ours := []*os.File{in.root, in.system, in.seeds, in.stream}
 	if in.stream != nil {
 		pass[agentFD] = in.stream
+		if err := r.handed.add(in.stream, agentStream); err != nil {
+			return nil, err
+		}
+	}
+	if r.set.Lasting != nil {
 		r.store = in.store
 	} else {
 		ours = append(ours, in.store)
@@ -210,7 +215,7 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	}
 	if r.set.Restored {
 		if err := r.restore(c, in.parts[:]); err != nil {
-			return nil, fmt.Errorf("cannot go on with the copy: %w", err)
+			return nil, box.Errorf(box.Unusable, opRestore, "cannot go on with the copy: %w", err)
 		}
 	} else if err := c.Start(conf); err != nil {
 		return nil, fmt.Errorf("cannot start sandbox: %w", err)

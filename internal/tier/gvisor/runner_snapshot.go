@@ -31,6 +31,11 @@ func (r *runner) snapshot() (any, error) {
 	if r.c == nil || r.set.Lasting == nil {
 		return nil, errNotLasting
 	}
+	r.handed.copying.Lock()
+	defer r.handed.copying.Unlock()
+	if err := r.nothingHeld(); err != nil {
+		return nil, err
+	}
 	files, err := r.unlinked(len(memoryParts))
 	if err != nil {
 		return nil, err
@@ -125,7 +130,7 @@ func (r *runner) ask(method string, args any) error {
 		return fmt.Errorf("cannot reach the guest's kernel: %w", err)
 	}
 	defer conn.Close()
-	return conn.Call(method, args, nil)
+	return brief(conn.Call(method, args, nil))
 }
 
 // likeCopied sets what a guest that goes on must not be refused for: that its files

@@ -81,6 +81,10 @@ func (b lastingBox) Snapshot(ctx context.Context, kind box.SnapshotKind, put fun
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
 	files, err := b.Conn.CallForFiles(ctx, len(names), op, struct{}{}, nil)
+	if box.KindOf(err) == box.Conflict {
+		return none, box.Errorf(box.Conflict, "snapshot box", "cannot copy box %s: %w", b.Spec.ID, err).
+			WithHint("a program that has it, or keeps the agent from closing it, must end; or take a snapshot of the files")
+	}
 	if err != nil {
 		return none, box.Errorf(box.Unavailable, "snapshot box", "cannot copy box %s: its runner says: %w", b.Spec.ID, err)
 	}
