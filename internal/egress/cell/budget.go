@@ -1,0 +1,136 @@
+package cell
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/hostname"
+)
+
+// Every box may begin this many connections at once, and a second, whatever its
+// policy says: what each costs here is bounded.
+const (
+	acceptBurst = 512
+	acceptRate  = 256
+)
+
+// budgets count what a box has used up. They outlive its policies.
+type budgets struct {
+	mu      sync.Mutex
+	accept  bucket
+	policy  bucket // the policy's own rate of connections
+	entries map[string]*usage
+	names   map[string]map[hostname.Name]struct{} // by wildcard
+}
+
+// usage is what went through one entry or rule of the policy.
+type usage struct {
+	tx, rx int64
+	bucket bucket
+}
+
+// bucket is a token bucket, which begins full.
+type bucket struct {
+	used float64
+	at   time.Time
+}
+
+// take takes one of burst tokens, of which perSecond come back.
+func (b *bucket) take(now time.Time, perSecond, burst float64) bool {
+	if gone := now.Sub(b.at).Seconds(); gone > 0 {
+		b.used = max(0, b.used-gone*perSecond)
+		b.at = now
+	}
+	if b.used+1 > burst {
+		return false
+	}
+	b.used++
+	return true
+}
+
+func (b *bucket) takeRate(now time.Time, r rules.Rate) bool {
+	return r.Count == 0 || b.take(now, float64(r.Count)/r.Per.Seconds(), float64(r.Count))
+}
+
+// begin reports whether one more connection may begin now.
+func (b *budgets) begin(r rules.Rate) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	return b.accept.take(now, acceptRate, acceptBurst) && b.policy.takeRate(now, r)
+}
+
+// rate reports whether an entry or rule may be used once more now.
+func (b *budgets) rate(rule string, r rules.Rate) bool {
+	if r.Count == 0 {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of(rule).bucket.takeRate(time.Now(), r)
+}
+
+func (b *budgets) of(rule string) *usage {
+	if b.entries == nil {
+		b.entries = map[string]*usage{}
+	}
+	u := b.entries[rule]
+	if u == nil {
+		u = new(usage)
+		b.entries[rule] = u
+	}
+	return u
+}
+
+// spend notes bytes that go through an entry or rule, and reports whether they
+// may.
+func (b *budgets) spend(rule string, limit rules.Budget, tx, rx int64) bool {
+	if limit.TxBytes == 0 && limit.RxBytes == 0 {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := b.of(rule)
+	if limit.TxBytes > 0 && u.tx+tx > limit.TxBytes || limit.RxBytes > 0 && u.rx+rx > limit.RxBytes {
+		return false
+	}
+	u.tx += tx
+	u.rx += rx
+	return true
+}
+
+// name notes that a name was asked for, and reports whether its wildcard had
+// room for it. A name that an entry names in full needs none.
+func (b *budgets) name(p *rules.Policy, n hostname.Name) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var wild []string
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		if h.Deny || !h.Host.Match(n) {
+			continue
+		}
+		if !h.Host.Wild() {
+			return true
+		}
+		wild = append(wild, h.Host.String())
+	}
+	for _, w := range wild {
+		if _, ok := b.names[w][n]; ok {
+			return true
+		}
+		if len(b.names[w]) >= p.Limits.Names {
+			continue
+		}
+		if b.names == nil {
+			b.names = map[string]map[hostname.Name]struct{}{}
+		}
+		if b.names[w] == nil {
+			b.names[w] = map[hostname.Name]struct{}{}
+		}
+		b.names[w][n] = struct{}{}
+		return true
+	}
+	return false
+}

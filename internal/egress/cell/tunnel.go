@@ -1,0 +1,147 @@
+package cell
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/dial"
+	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/link"
+	"github.com/sunaba-dev/sunaba/internal/egress/peek"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/hostname"
+)
+
+// tunnel carries a connection whose bytes are not read beyond the first. The
+// upstream is dialled before the box's handshake ends, so one that refuses is
+// seen in the box as what it is.
+func (o *conn) tunnel(f *link.Flow) {
+	up, at, err := o.connect()
+	if err != nil {
+		o.deny(string(dial.CodeOf(err)), err.Error())
+		return
+	}
+	defer up.Close()
+	box := o.accept(f)
+	if box == nil {
+		return
+	}
+	defer box.Close()
+	o.mu.Lock()
+	e, entry := o.event(event.Connect), o.entry
+	o.mu.Unlock()
+	e.Decision, e.Addr, e.Code = event.Allow, at.Addr().String(), string(rules.Allowed)
+	var first []byte
+	if entry.Mode == rules.Splice {
+		seen, err := peek.Read(box, o.cell.cfg.Timeouts.Hello)
+		if v, ok := o.identify(seen, err); !ok {
+			o.denied(v)
+			o.abort(string(v.Code))
+			return
+		}
+		first, e.SNI = seen.Bytes, seen.Hello.SNI
+	}
+	o.cell.emit(e)
+	o.splice(box, up, first)
+}
+
+// identify compares what the first bytes say with the name that the box asked for.
+func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
+	entry, v := o.current()
+	no := func(code, reason, fix string) (rules.Verdict, bool) {
+		return rules.Verdict{Rule: v.Rule, Code: rules.Code(code), Reason: reason, Fix: fix}, false
+	}
+	switch {
+	case errors.Is(err, peek.ErrTimeout):
+		return no("hello_timeout", "the client did not begin TLS in time", "")
+	case err != nil && f.Kind == peek.TLS:
+		return no("hello_malformed", "the TLS hello cannot be read", "")
+	case err != nil:
+		return no("hello_missing", "the client sent no whole first message", "")
+	case f.Kind == peek.SSH:
+		return no("not_tls", "it is SSH, where the policy says TLS", "protocol: tcp in the entry "+v.Rule)
+	case f.Kind != peek.TLS:
+		return no("not_tls", "it is not TLS, as the policy says", "protocol: tcp in the entry "+v.Rule)
+	case f.Hello.ECH:
+		return no("ech", "an encrypted hello can be for any host, and is not passed on", "")
+	case f.Hello.Weak:
+		return no("tls_weak", "the client offers nothing newer than TLS 1.1, or no safe cipher suite", "")
+	case f.Hello.SNI == "" && entry.SNIOptional:
+		return rules.Verdict{}, true
+	case f.Hello.SNI == "":
+		return no("sni_missing", "the TLS hello names no host", "sni: optional in the entry "+v.Rule)
+	case strings.HasSuffix(f.Hello.SNI, "."):
+		return no("sni_mismatch", "the TLS hello's host name has a dot at its end", "")
+	}
+	name, bad := hostname.Parse(f.Hello.SNI)
+	if bad != nil || name != o.name || o.name == "" {
+		return no("sni_mismatch", "the TLS hello is for another host than the one whose address was asked for", "")
+	}
+	return rules.Verdict{}, true
+}
+
+// bufferSize is how many bytes one direction holds at once.
+const bufferSize = 64 << 10
+
+// splice passes bytes on in both directions until both have ended. An end in
+// one direction is passed on as such; an error ends both with a reset.
+func (o *conn) splice(box *link.Conn, up *net.TCPConn, first []byte) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer o.guard()
+		if len(first) > 0 {
+			if !o.pass(int64(len(first)), 0) {
+				return
+			}
+			if _, err := up.Write(first); err != nil {
+				o.abort("upstream_reset")
+				return
+			}
+		}
+		o.copy(up, box, "box_reset", "upstream_reset", func(n int64) bool { return o.pass(n, 0) })
+	}()
+	o.copy(box, up, "upstream_reset", "box_reset", func(n int64) bool { return o.pass(0, n) })
+	<-done
+}
+
+// guard turns a panic of a goroutine into the end of its connection.
+func (o *conn) guard() {
+	if recover() != nil {
+		o.cell.record.panicked()
+		o.abort("internal")
+	}
+}
+
+type halfCloser interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+func (o *conn) copy(to, from halfCloser, readCode, writeCode string, pass func(int64) bool) {
+	buf := make([]byte, bufferSize)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if !pass(int64(n)) {
+				return
+			}
+			if _, err := to.Write(buf[:n]); err != nil {
+				o.abort(writeCode)
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			if to.CloseWrite() != nil {
+				o.abort(writeCode)
+			}
+			return
+		}
+		if err != nil {
+			o.abort(readCode)
+			return
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// Package dial is the only door from the gateway to the world.
+//
+// It asks a pinned resolver which addresses a name has, holds each against the
+// table of special addresses (internal/egress/special), and connects to one
+// that passed, as a literal: between the check and the connect nothing is
+// resolved again. The socket's own hook compares once more, so a mistake here
+// is a connection that fails. Nobody who knows is nobody: an error of the
+// resolver is a refusal, never "not private".
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/egress/special"
+	"github.com/sunaba-dev/sunaba/internal/hostname"
+)
+
+// Code is the stable reason of a failure.
+type Code string
+
+const (
+	NameUnknown     Code = "name_unknown"     // it has no address
+	ResolverFailed  Code = "resolver_failed"  // nobody knows its addresses
+	AddressDenied   Code = "address_denied"   // it has none that may be reached
+	UpstreamRefused Code = "upstream_refused" // nobody listens, or no way leads there
+	UpstreamTimeout Code = "upstream_timeout" // no answer
+)
+
+// Error is why there is no connection.
+type Error struct {
+	Code Code
+	Err  error
+}
+
+// Error returns the reason for people.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf returns the code of an error of Dial.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return UpstreamRefused
+}
+
+// Target is where to.
+type Target struct {
+	// Name is resolved. If it is empty, Addr is dialled.
+	Name hostname.Name
+	Addr netip.Addr
+	Port uint16
+	// Entry is the entry of the policy that allows it, and judges each address.
+	Entry *rules.Host
+}
+
+// Dialer is safe for concurrent use.
+type Dialer struct {
+	Resolver Resolver
+	// Special is what is known of special addresses and of this host.
+	Special special.Table
+	// Timeout bounds resolving and connecting together; 0 means 10 s.
+	Timeout time.Duration
+	// Map replaces an address after it has passed all checks. It is for tests,
+	// which have no Internet; nil changes nothing.
+	Map func(netip.AddrPort) netip.AddrPort
+}
+
+const (
+	defaultTimeout = 10 * time.Second
+	// addressTimeout bounds one of several addresses.
+	addressTimeout = 4 * time.Second
+	maxAddresses   = 8
+)
+
+// Dial resolves, checks and connects. It returns the connection and the address
+// that was checked. Its errors are of type *Error.
+func (d *Dialer) Dial(ctx context.Context, t Target) (*net.TCPConn, netip.AddrPort, error) {
+	timeout := d.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	addrs, err := d.addresses(ctx, t)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	var last error
+	for _, a := range addrs {
+		to := netip.AddrPortFrom(a, t.Port)
+		c, err := d.connect(ctx, t, to)
+		if err == nil {
+			return c, to, nil
+		}
+		last = err
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	code := UpstreamRefused
+	var ne net.Error
+	if errors.As(last, &ne) && ne.Timeout() {
+		code = UpstreamTimeout
+	}
+	return nil, netip.AddrPort{}, &Error{code, fmt.Errorf("cannot connect: %w", last)}
+}
+
+// addresses returns what may be dialled, version 4 first.
+func (d *Dialer) addresses(ctx context.Context, t Target) ([]netip.Addr, error) {
+	all := []netip.Addr{t.Addr}
+	if t.Name != "" {
+		if d.Resolver == nil {
+			return nil, &Error{ResolverFailed, errors.New("cannot resolve: there is no resolver")}
+		}
+		var err error
+		if all, err = d.Resolver.Resolve(ctx, t.Name); err != nil {
+			return nil, &Error{ResolverFailed, err}
+		}
+		if len(all) == 0 {
+			return nil, &Error{NameUnknown, fmt.Errorf("cannot resolve %q: it has no address", string(t.Name))}
+		}
+	}
+	var good []netip.Addr
+	var refused []string
+	for _, a := range all {
+		a = a.Unmap()
+		if why, ok := d.check(a, t); !ok {
+			refused = append(refused, why)
+		} else if len(good) < maxAddresses && !slices.Contains(good, a) {
+			good = append(good, a)
+		}
+	}
+	if len(good) == 0 {
+		return nil, &Error{AddressDenied, fmt.Errorf("cannot connect to an address that may not be reached: %s", strings.Join(refused[:min(len(refused), 3)], "; "))}
+	}
+	slices.SortStableFunc(good, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	return good, nil
+}
+
+func (d *Dialer) check(a netip.Addr, t Target) (string, bool) {
+	if t.Entry == nil {
+		return "no entry of a policy allows it", false
+	}
+	v := t.Entry.Address(d.Special, a)
+	return v.Reason, v.Allow
+}
+
+func (d *Dialer) connect(ctx context.Context, t Target, to netip.AddrPort) (*net.TCPConn, error) {
+	at := to
+	if d.Map != nil {
+		at = d.Map(to)
+	}
+	nd := net.Dialer{
+		Timeout:   addressTimeout,
+		KeepAlive: 30 * time.Second,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			return d.veto(t, to, at, address)
+		},
+	}
+	c, err := nd.DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// veto looks at the address that the socket is about to connect to.
+func (d *Dialer) veto(t Target, checked, want netip.AddrPort, address string) error {
+	got, err := netip.ParseAddrPort(address)
+	if err != nil || got != want {
+		return fmt.Errorf("refuse to connect to %q: it is not what was checked", address)
+	}
+	if why, ok := d.check(checked.Addr(), t); !ok {
+		return fmt.Errorf("refuse to connect: %s", why)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package link
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+const (
+	nic = 1
+	// maxPending is how many connections of one box may be between their first
+	// packet and their acceptance; more are not answered until there is room.
+	maxPending = 256
+	// bufferSize is what one connection may hold in each direction, in bytes.
+	// The wire's delay is well below a millisecond, so this is no limit to speed.
+	bufferSize = 256 << 10
+)
+
+// netstack is a TCP/IP stack that believes to be every address in the world.
+type netstack struct {
+	stack *stack.Stack
+	end   *endpoint
+	link  *Link
+	flows atomic.Int64 // begun and not yet closed
+}
+
+func newNetstack(l *Link) (*netstack, error) {
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol},
+	})
+	n := &netstack{stack: s, link: l}
+	n.end = &endpoint{link: l}
+	if err := n.configure(); err != nil {
+		s.Destroy()
+		return nil, fmt.Errorf("cannot build a TCP/IP stack: %v", err)
+	}
+	return n, nil
+}
+
+func (n *netstack) configure() error {
+	s := n.stack
+	sack, moderate, delay := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPDelayEnabled(false)
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: bufferSize, Max: bufferSize}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: bufferSize, Max: bufferSize}
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &delay, &receive, &send} {
+		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			return fmt.Errorf("option %T: %v", o, err)
+		}
+	}
+	if err := s.CreateNIC(nic, n.end); err != nil {
+		return fmt.Errorf("interface: %v", err)
+	}
+	if err := s.SetPromiscuousMode(nic, true); err != nil {
+		return fmt.Errorf("promiscuous mode: %v", err)
+	}
+	if err := s.SetSpoofing(nic, true); err != nil {
+		return fmt.Errorf("spoofing: %v", err)
+	}
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
+	forward := tcp.NewForwarder(s, bufferSize, maxPending, n.begin)
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, forward.HandlePacket)
+	return nil
+}
+
+// begin hands a connection that the box begins to the handler.
+func (n *netstack) begin(r *tcp.ForwarderRequest) {
+	n.flows.Add(1)
+	n.link.counts.Flows.Add(1)
+	f := newFlow(n, r)
+	// Who handles it may fail; its box loses this connection and nothing else.
+	defer f.settle()
+	n.link.handler.TCP(f)
+}
+
+// deliver puts a packet of the box into the stack.
+func (n *netstack) deliver(p packet) {
+	protocol := ipv4.ProtocolNumber
+	if p.version == 6 {
+		protocol = ipv6.ProtocolNumber
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p.whole)})
+	defer pkt.DecRef()
+	n.end.deliver(protocol, pkt)
+}
+
+func (n *netstack) busy() bool { return n.flows.Load() > 0 }
+
+func (n *netstack) close() {
+	n.stack.Close() // connections are reset while the wire is still there
+	n.stack.Wait()
+}

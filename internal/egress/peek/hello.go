@@ -1,0 +1,215 @@
+package peek
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"slices"
+)
+
+// Hello is what a TLS client says in the clear before anything is agreed.
+type Hello struct {
+	// SNI is the host name as it came: hostile. Empty if there is none.
+	SNI  string
+	ALPN []string
+	// ECH says that the extension for encrypted hellos is there: the true name
+	// may be another. A client that only pretends (GREASE) looks the same.
+	ECH bool
+	// Weak says that the client speaks nothing newer than TLS 1.1, or offers no
+	// cipher suite that is held for safe.
+	Weak bool
+}
+
+// Extensions and record types of TLS, RFC 8446.
+const (
+	recordHandshake = 22
+	clientHello     = 1
+
+	extensionSNI      = 0
+	extensionALPN     = 16
+	extensionVersions = 43
+	extensionECH      = 0xfe0d
+
+	versionTLS12 = 0x0303
+)
+
+var (
+	errShort = errors.New("read no whole client hello yet")
+	errHello = errors.New("read a malformed client hello")
+)
+
+// records joins the handshake messages of TLS records until one client hello is
+// whole. It is errShort while more is needed.
+func records(b []byte) ([]byte, error) {
+	var hello []byte
+	for {
+		if len(hello) >= 4 {
+			if hello[0] != clientHello {
+				return nil, errHello
+			}
+			n := 4 + (int(hello[1])<<16 | int(hello[2])<<8 | int(hello[3]))
+			if n > Max {
+				return nil, errHello
+			}
+			if len(hello) == n {
+				return hello, nil
+			}
+			if len(hello) > n { // something behind it, which the client may not yet say
+				return nil, errHello
+			}
+		}
+		if len(b) > 0 && b[0] != recordHandshake || len(b) > 1 && b[1] != 3 {
+			return nil, errHello
+		}
+		if len(b) < 5 {
+			return nil, errShort
+		}
+		n := int(binary.BigEndian.Uint16(b[3:]))
+		if n == 0 || n > 1<<14 {
+			return nil, errHello
+		}
+		b = b[5:]
+		hello = append(hello, b[:min(n, len(b))]...)
+		if len(b) < n {
+			if len(hello) > 0 && hello[0] != clientHello {
+				return nil, errHello
+			}
+			return nil, errShort
+		}
+		b = b[n:]
+	}
+}
+
+// parse reads a client hello strictly: what is twice there, is too short or has
+// something behind it is refused, since two readers could differ about it.
+func parse(msg []byte) (Hello, error) {
+	r := reader{b: msg[4:]}
+	legacy := r.uint16()
+	r.take(32) // random
+	if id := r.vector8(); len(id) > 32 {
+		return Hello{}, errHello
+	}
+	suites := r.vector16()
+	compression := r.vector8()
+	if r.bad || len(suites) == 0 || len(suites)%2 != 0 || !slices.Contains(compression, 0) {
+		return Hello{}, errHello
+	}
+	h := Hello{}
+	versions := []uint16{legacy}
+	if len(r.b) > 0 {
+		ext := reader{b: r.vector16()}
+		seen := map[uint16]bool{}
+		for len(ext.b) > 0 {
+			kind, body := ext.uint16(), reader{b: ext.vector16()}
+			if ext.bad || seen[kind] {
+				return Hello{}, errHello
+			}
+			seen[kind] = true
+			switch kind {
+			case extensionSNI:
+				h.SNI = serverName(&body)
+			case extensionALPN:
+				h.ALPN = protocols(&body)
+			case extensionVersions:
+				versions = list16(body.vector8(), &body)
+			case extensionECH:
+				h.ECH, body.b = true, nil
+			default:
+				body.b = nil
+			}
+			if body.bad || len(body.b) > 0 {
+				return Hello{}, errHello
+			}
+		}
+	}
+	if r.bad || len(r.b) > 0 {
+		return Hello{}, errHello
+	}
+	h.Weak = !modern(versions) || !slices.ContainsFunc(list16(suites, &r), safe)
+	return h, nil
+}
+
+// serverName reads RFC 6066's list, which may hold one host name and nothing else.
+func serverName(r *reader) string {
+	l := reader{b: r.vector16()}
+	kind, name := l.uint8(), l.vector16()
+	if l.bad || len(l.b) > 0 || kind != 0 || len(name) == 0 {
+		r.bad = true
+	}
+	return string(name)
+}
+
+func protocols(r *reader) []string {
+	l := reader{b: r.vector16()}
+	var out []string
+	for len(l.b) > 0 && !l.bad {
+		p := l.vector8()
+		if len(p) == 0 {
+			r.bad = true
+		}
+		out = append(out, string(p))
+	}
+	r.bad = r.bad || l.bad || len(out) == 0
+	return out
+}
+
+func list16(b []byte, r *reader) []uint16 {
+	if len(b)%2 != 0 || len(b) == 0 {
+		r.bad = true
+		return nil
+	}
+	var out []uint16
+	for ; len(b) > 0; b = b[2:] {
+		out = append(out, binary.BigEndian.Uint16(b))
+	}
+	return out
+}
+
+// modern reports whether TLS 1.2 or later is among versions. GREASE values
+// (RFC 8701) are larger and mean nothing.
+func modern(versions []uint16) bool {
+	return slices.ContainsFunc(versions, func(v uint16) bool { return v >= versionTLS12 && v <= 0x03ff })
+}
+
+// safe reports whether a cipher suite is held for safe: TLS 1.3's, what Go
+// itself would offer, and their counterparts with a finite-field exchange.
+func safe(suite uint16) bool {
+	switch suite {
+	case 0x009e, 0x009f, 0xccaa: // DHE with AES-GCM or ChaCha20
+		return true
+	}
+	return slices.ContainsFunc(tls.CipherSuites(), func(s *tls.CipherSuite) bool { return s.ID == suite })
+}
+
+// reader takes bytes from the front; bad says that there were too few.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n int) []byte {
+	if r.bad || n > len(r.b) {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	out := r.b[:n]
+	r.b = r.b[n:]
+	return out
+}
+
+func (r *reader) uint8() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) uint16() uint16 {
+	if b := r.take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (r *reader) vector8() []byte  { return r.take(int(r.uint8())) }
+func (r *reader) vector16() []byte { return r.take(int(r.uint16())) }
