@@ -1,0 +1,146 @@
+package cell
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+)
+
+// hello is a client hello to be varied.
+type hello struct {
+	sni      string
+	versions []uint16
+	suites   []uint16
+	more     []byte // extensions
+	record   int    // bytes in a record; 0 is all
+}
+
+func vector(n int, b []byte) []byte {
+	var size [4]byte
+	binary.BigEndian.PutUint32(size[:], uint32(len(b)))
+	return append(size[4-n:], b...)
+}
+
+func extension(kind uint16, body []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, kind), vector(2, body)...)
+}
+
+func words(list []uint16) (out []byte) {
+	for _, w := range list {
+		out = binary.BigEndian.AppendUint16(out, w)
+	}
+	return out
+}
+
+func (h hello) bytes() []byte {
+	if h.suites == nil {
+		h.suites = []uint16{0x1301, 0xc02f}
+	}
+	if h.versions == nil {
+		h.versions = []uint16{0x0304, 0x0303}
+	}
+	var ext []byte
+	if h.sni != "" {
+		ext = append(ext, extension(0, vector(2, append([]byte{0}, vector(2, []byte(h.sni))...)))...)
+	}
+	ext = append(ext, extension(43, vector(1, words(h.versions)))...)
+	ext = append(ext, h.more...)
+	body := append([]byte{3, 3}, make([]byte, 32)...)
+	body = append(body, vector(1, nil)...)
+	body = append(body, vector(2, words(h.suites))...)
+	body = append(body, vector(1, []byte{0})...)
+	body = append(body, vector(2, ext)...)
+	msg := append([]byte{1}, vector(3, body)...)
+	if h.record == 0 {
+		h.record = len(msg)
+	}
+	var out []byte
+	for len(msg) > 0 {
+		n := min(h.record, len(msg))
+		out = append(out, append([]byte{22, 3, 1}, vector(2, msg[:n])...)...)
+		msg = msg[n:]
+	}
+	return out
+}
+
+// Section D of the cases: what a splice passes on. Each line that is denied is
+// paired with the first, which the same upstream records.
+func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
+	optional := func(t *testing.T) *rules.Policy {
+		p := *policy(t, "a.example.com:443", "b.example.com:443")
+		p.Hosts = append([]rules.Host(nil), p.Hosts...)
+		for i := range p.Hosts {
+			p.Hosts[i].SNIOptional = true
+		}
+		return &p
+	}
+	strict := func(t *testing.T) *rules.Policy { return policy(t, "a.example.com:443", "b.example.com:443") }
+	for _, c := range []struct {
+		name   string
+		bytes  []byte
+		code   string // empty: passed on
+		policy func(*testing.T) *rules.Policy
+	}{
+		{"its own name", hello{sni: "a.example.com"}.bytes(), "", strict},
+		{"its own name in capitals", hello{sni: "A.Example.COM"}.bytes(), "", strict},
+		{"one byte a record", hello{sni: "a.example.com", record: 1}.bytes(), "", strict},
+		{"the name of another allowed host (37)", hello{sni: "b.example.com"}.bytes(), "sni_mismatch", strict},
+		{"the name of an attacker (40)", hello{sni: "evil.net"}.bytes(), "sni_mismatch", strict},
+		{"an attacker's name in one byte a record", hello{sni: "evil.net", record: 1}.bytes(), "sni_mismatch", strict},
+		{"a name below its own", hello{sni: "x.a.example.com"}.bytes(), "sni_mismatch", strict},
+		{"its name with a dot", hello{sni: "a.example.com."}.bytes(), "sni_mismatch", strict},
+		{"its name with NUL", hello{sni: "a.example.com\x00.evil.net"}.bytes(), "sni_mismatch", strict},
+		{"an address", hello{sni: "8.8.4.4"}.bytes(), "sni_mismatch", strict},
+		{"no name (38)", hello{}.bytes(), "sni_missing", strict},
+		{"no name where that is allowed", hello{}.bytes(), "", optional},
+		{"another name where none is allowed", hello{sni: "b.example.com"}.bytes(), "sni_mismatch", optional},
+		{"an encrypted hello (41)", hello{sni: "a.example.com", more: extension(0xfe0d, []byte{0, 1, 2})}.bytes(), "ech", strict},
+		{"an encrypted hello without a name", hello{more: extension(0xfe0d, []byte{0})}.bytes(), "ech", optional},
+		{"two names", hello{sni: "a.example.com", more: extension(0, vector(2, append([]byte{0}, vector(2, []byte("evil.net"))...)))}.bytes(), "hello_malformed", strict},
+		{"only TLS 1.0 (47)", hello{sni: "a.example.com", versions: []uint16{0x0301}}.bytes(), "tls_weak", strict},
+		{"only TLS 1.1 and GREASE", hello{sni: "a.example.com", versions: []uint16{0x8a8a, 0x0302}}.bytes(), "tls_weak", strict},
+		{"only RC4 (47)", hello{sni: "a.example.com", suites: []uint16{0x0005}}.bytes(), "tls_weak", strict},
+		{"a hello of 17 KiB (43)", hello{sni: "a.example.com", more: extension(21, make([]byte, 17<<10)), record: 1 << 14}.bytes(), "hello_malformed", strict},
+		{"a hello that stops (43)", hello{sni: "a.example.com"}.bytes()[:40], "hello_timeout", strict},
+		{"plain HTTP (49)", []byte("GET / HTTP/1.1\r\nHost: a.example.com\r\n\r\n"), "not_tls", strict},
+		{"CONNECT (59)", []byte("CONNECT evil.net:443 HTTP/1.1\r\n\r\n"), "not_tls", strict},
+		{"HTTP/2 by prior knowledge (61)", []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "not_tls", strict},
+		{"SSH (89)", []byte("SSH-2.0-x\r\n"), "not_tls", strict},
+		{"anything", []byte{0, 1, 2, 3}, "not_tls", strict},
+		{"SSL 2", []byte{0x80, 0x2e, 1, 3, 1}, "not_tls", strict},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			var a, b recorder
+			w.host(t, "a.example.com", "8.8.4.4", "443", a.serve)
+			w.host(t, "b.example.com", "8.8.4.5", "443", b.serve)
+			f := newFarm(t, w, c.policy(t), func(c *Config) { c.Timeouts.Hello = 300 * time.Millisecond })
+			conn := f.dialName("a.example.com", "443")
+			if _, err := conn.Write(c.bytes); err != nil {
+				t.Fatal(err)
+			}
+			if c.code == "" {
+				waitFor(t, "the upstream has what was sent", func() bool { return a.text() == string(c.bytes) })
+				return
+			}
+			f.denied(c.code)
+			if !ended(conn) {
+				t.Error("the connection is still open")
+			}
+			if got := a.text() + b.text(); got != "" {
+				t.Errorf("the upstream received %q", got)
+			}
+		})
+	}
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not happen that %s", what)
+		}
+	}
+}
