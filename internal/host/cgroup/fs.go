@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,9 +38,38 @@ func (kernelFS) Rmdir(path string) error {
 	}
 }
 
+// Read makes the plain calls: os.ReadFile asks the runtime's poller about each
+// file, which makes a small one several times as dear, and an account is many.
 func (kernelFS) Read(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	return strings.TrimSpace(string(b)), err
+	fd, err := again(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	text := make([]byte, 0, 512)
+	for {
+		if len(text) == cap(text) {
+			text = slices.Grow(text, len(text))
+		}
+		n, err := again(func() (int, error) { return unix.Read(fd, text[len(text):cap(text)]) })
+		if err != nil {
+			return "", &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		if n == 0 {
+			return strings.TrimSpace(string(text)), nil
+		}
+		text = text[:len(text)+n]
+	}
+}
+
+// again makes a call until no signal gets in its way.
+func again(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 func (kernelFS) Write(path, value string) error {

@@ -53,6 +53,7 @@ type source struct {
 // Stats reads all counters. Reading is not atomic over files.
 func (g *Group) Stats() (Stats, error) {
 	var s Stats
+	files := map[string]string{} // each is read once
 	for _, c := range []struct {
 		to   *Counter
 		from []source
@@ -89,7 +90,7 @@ func (g *Group) Stats() (Stats, error) {
 		{&s.PidsMax, []source{{"pids", 1, "pids.events", "max", 1}, {"pids", 2, "pids.events", "max", 1}}},
 	} {
 		for _, from := range c.from {
-			got, err := g.read(from)
+			got, err := g.read(files, from)
 			if err != nil {
 				return Stats{}, fmt.Errorf("cannot read account of control group %s: %w", g.name, err)
 			}
@@ -132,7 +133,7 @@ func (g *Group) correctHits(s *Stats) error {
 }
 
 // read returns an empty Counter if the place does not exist on this host.
-func (g *Group) read(from source) (Counter, error) {
+func (g *Group) read(files map[string]string, from source) (Counter, error) {
 	d, ok := g.dir(from.controller)
 	if from.controller == "" {
 		d, ok = g.v2()
@@ -140,7 +141,12 @@ func (g *Group) read(from source) (Counter, error) {
 	if !ok || d.version != from.version {
 		return Counter{}, nil
 	}
-	text, err := g.m.fs.Read(d.path + "/" + from.file)
+	path := d.path + "/" + from.file
+	text, known := files[path]
+	var err error
+	if !known {
+		text, err = g.m.fs.Read(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := g.m.fs.Read(d.path + "/cgroup.procs"); err != nil {
 			return Counter{}, err // the group is gone: zeros would be a lie
@@ -150,6 +156,7 @@ func (g *Group) read(from source) (Counter, error) {
 	if err != nil {
 		return Counter{}, err
 	}
+	files[path] = text
 	if from.key != "" {
 		if text, ok = flatKey(text, from.key); !ok {
 			return Counter{}, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
 // book is what a front knows of the account of a box that lasts.
@@ -57,15 +58,18 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 	for _, l := range led.Limits[:min(len(led.Limits), 16)] {
 		b.noteLimit(l)
 	}
-	for _, h := range b.adapt.Touched() {
+	var s cgroup.Stats
+	if b.Group != nil {
+		var err error
+		if s, err = b.Group.Stats(); err != nil {
+			return box.Account{}, err
+		}
+	}
+	for _, h := range b.adapt.Touched(s) {
 		b.book.add(h)
 	}
 	var host int64 // killed by the host's kernel
 	if b.Group != nil {
-		s, err := b.Group.Stats()
-		if err != nil {
-			return box.Account{}, err
-		}
 		if host = s.OOMKills.N; s.OutOfMemory() {
 			b.book.add(box.LimitHit{Limit: "memory", Source: s.OOMKills.Source})
 		}
@@ -76,7 +80,7 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 		ended = true
 	default:
 	}
-	u := b.usage(time.Since(b.created))
+	u := b.usage(s, time.Since(b.created))
 	k := &b.book
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -119,8 +119,9 @@ type Adapter interface {
 	Written() int64
 	// Touched lists the limits that the program has run into, for a tier whose
 	// first process does not tell of them as they happen. It is asked now and
-	// then while a program runs whose limits end it, and once at its end.
-	Touched() []box.LimitHit
+	// then while a program runs whose limits end it, and once at its end. It is
+	// given the account of the box's group, which has no source where there is none.
+	Touched(cgroup.Stats) []box.LimitHit
 }
 
 // Terminals is what an Adapter implements if a box has terminals of its own

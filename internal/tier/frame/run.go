@@ -10,6 +10,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
 // Run implements box.Box.
@@ -105,10 +106,22 @@ func (r *run) ask(ended <-chan struct{}, ticks <-chan time.Time) {
 			return
 		case <-ticks:
 		}
-		for _, hit := range r.b.adapt.Touched() {
+		for _, hit := range r.b.adapt.Touched(r.b.stats()) {
 			r.onLimit(wire.Limit{Name: hit.Limit, Source: hit.Source})
 		}
 	}
+}
+
+// stats is the account of the box's group, or zero if there is none, or none now.
+func (b *Box) stats() cgroup.Stats {
+	if b.Group == nil {
+		return cgroup.Stats{}
+	}
+	s, err := b.Group.Stats()
+	if err != nil {
+		return cgroup.Stats{}
+	}
+	return s
 }
 
 // finish completes a result with the accounts that outlive the program.
@@ -116,12 +129,13 @@ func (r *run) finish(res box.Result, started time.Time) box.Result {
 	if hit, ok := r.b.OutOfMemory(); ok {
 		r.add(hit)
 	}
-	for _, hit := range r.b.adapt.Touched() {
+	s := r.b.stats()
+	for _, hit := range r.b.adapt.Touched(s) {
 		r.add(hit)
 	}
 	r.b.told.Store(r.b.kills.Load()) // the next run's account begins here
 	res.Limits = r.hits()
-	res.Usage = r.b.usage(time.Since(started))
+	res.Usage = r.b.usage(s, time.Since(started))
 	return res
 }
 
@@ -222,7 +236,7 @@ func (r *run) ended(err error, w *wire.Waited) box.Result {
 		return r.stopped(stopFor(hit))
 	}
 	if r.b.Spec.Limits.OnLimit == box.LimitKill {
-		for _, hit := range r.b.adapt.Touched() { // since it was asked last
+		for _, hit := range r.b.adapt.Touched(r.b.stats()) { // since it was asked last
 			r.onLimit(wire.Limit{Name: hit.Limit, Source: hit.Source})
 		}
 	}
@@ -372,12 +386,10 @@ func (r *run) startFailed(ctx context.Context, cmd box.Command, err error) (box.
 }
 
 // usage is the host's account, read while the box still stands.
-func (b *Box) usage(wall time.Duration) box.Usage {
+func (b *Box) usage(s cgroup.Stats, wall time.Duration) box.Usage {
 	u := box.Usage{Wall: wall, Written: b.adapt.Written()}
 	if b.Group != nil {
-		if s, err := b.Group.Stats(); err == nil {
-			u.CPU, u.MemoryPeak = s.CPUTime(), s.MemoryPeak.N
-		}
+		u.CPU, u.MemoryPeak = s.CPUTime(), s.MemoryPeak.N
 		return u
 	}
 	u.CPU, u.MemoryPeak = host.TreeUsage(b.Child.Pid())

@@ -7,6 +7,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 )
 
 // newRun is a run in a box whose runner never answers.
@@ -24,8 +25,8 @@ func newRun(t *testing.T, onLimit box.OnLimit) *run {
 // tells is an adapter of a tier whose first process tells of limits by itself.
 type tells struct{ Adapter }
 
-func (tells) Touched() []box.LimitHit { return nil }
-func (tells) Full() bool              { return false }
+func (tells) Touched(cgroup.Stats) []box.LimitHit { return nil }
+func (tells) Full() bool                          { return false }
 
 // Whatever the scheduler does, things that happened at one moment are told the
 // same way.

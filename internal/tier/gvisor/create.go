@@ -250,4 +250,4 @@ func (a adapter) Written() int64 { return host.Allocated(a.b.Store) }
 func (a adapter) Full() bool { return a.Written()+64<<10 > a.b.Spec.Limits.Disk }
 
 // Touched is empty: the guest's kernel tells of each limit as it is touched.
-func (a adapter) Touched() []box.LimitHit { return nil }
+func (a adapter) Touched(cgroup.Stats) []box.LimitHit { return nil }

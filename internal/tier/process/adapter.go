@@ -14,6 +14,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/blockfs"
+	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -70,13 +71,11 @@ func (a adapter) Written() int64 {
 
 // Touched reads the account of who counts what it refuses, the control group, and
 // asks the watchdog for the rest.
-func (a adapter) Touched() []box.LimitHit {
+func (a adapter) Touched(s cgroup.Stats) []box.LimitHit {
 	var hits []box.LimitHit
-	if g := a.b.Group; g != nil {
-		if s, err := g.Stats(); err == nil && s.PidsMax.N > a.b.told.Load() {
-			a.b.refused.Store(s.PidsMax.N)
-			hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
-		}
+	if s.PidsMax.N > a.b.told.Load() {
+		a.b.refused.Store(s.PidsMax.N)
+		hits = append(hits, box.LimitHit{Limit: "max_processes", Source: s.PidsMax.Source})
 	}
 	if a.b.held.Load() {
 		return hits // what it touched before was told then
