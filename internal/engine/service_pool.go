@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -29,6 +30,10 @@ const (
 	// asked for a moment ago does not give way to another.
 	warmForget = 30 * time.Minute
 	warmStay   = 30 * time.Second
+	// A box is not made while one that was leased is so young, but a maker does
+	// not wait for longer than the second of these.
+	warmYield     = 100 * time.Millisecond
+	warmYieldMost = 300 * time.Millisecond
 )
 
 // neutralCPU is the quota of a box that is nobody's yet, of a tier whose boxes do
@@ -37,9 +42,10 @@ const neutralCPU = 1000
 
 // warmth keeps boxes warm: those of shapes that were asked for, and templates'.
 type warmth struct {
-	s    *Service
-	most int // warm boxes of shapes that were asked for, together
-	pool *pool.Pool
+	s      *Service
+	leased atomic.Int64 // when, in nanoseconds since 1970
+	most   int          // warm boxes of shapes that were asked for, together
+	pool   *pool.Pool
 
 	mu     sync.Mutex
 	shapes map[pool.Shape]*shapeKept
@@ -95,9 +101,11 @@ func specOf(shape pool.Shape, id box.ID) box.Spec {
 	return sp
 }
 
-// make makes a box for nobody, when no request is at that.
+// make makes a box for nobody, when no request is at that, and not in the moment
+// after a lease: whoever got a box uses it now, and a start would take their
+// processor.
 func (w *warmth) make(ctx context.Context, shape pool.Shape) (box.Lasting, error) {
-	for w.s.building.Load() > 0 {
+	for begun := time.Now(); w.s.building.Load() > 0 || w.justLeased(time.Since(begun)); {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -117,6 +125,12 @@ func (w *warmth) make(ctx context.Context, shape pool.Shape) (box.Lasting, error
 		return nil, err
 	}
 	return b, nil
+}
+
+// justLeased reports whether a box was leased a moment ago, to a maker that has
+// waited for so long: under many requests in a row none is waited for.
+func (w *warmth) justLeased(waited time.Duration) bool {
+	return waited < warmYieldMost && time.Since(time.Unix(0, w.leased.Load())) < warmYield
 }
 
 // neutral makes a box for nobody, whose agent has answered.
@@ -189,6 +203,7 @@ func (w *warmth) lease(ctx context.Context, t box.TierName, spec box.Spec, templ
 	why := ""
 	for range 2 {
 		l, miss := w.pool.Lease(ctx, shape)
+		w.leased.Store(time.Now().UnixNano())
 		if l == nil {
 			if why == "" {
 				why = string(miss)

@@ -33,7 +33,7 @@ func (s *Store) Add(ctx context.Context, r box.Record) error {
 			return fmt.Errorf("cannot keep box %s: %w", r.ID, err)
 		}
 	}
-	return s.change(ctx, "keep box "+string(r.ID), func(tx *sql.Tx) error {
+	return s.changeBox(ctx, "keep box "+string(r.ID), func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO boxes ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
 			r.ID, r.Tenant, r.Principal, r.Phase, r.Reason, r.Tier, r.TierReason, r.Image, string(weak), bytesOf(r.Spec), bytesOf(r.State), string(meta), r.Detail, bytesOf(r.Account),
 			millis(r.Created), millis(r.Ends), millis(r.Destroyed))
@@ -62,7 +62,7 @@ func forget(ctx context.Context, tx *sql.Tx, tenant string) error {
 // returned as it is.
 func (s *Store) Change(ctx context.Context, id box.ID, fn func(*box.Record) error) (box.Record, error) {
 	var out box.Record
-	err := s.change(ctx, "change box "+string(id), func(tx *sql.Tx) error {
+	err := s.changeBox(ctx, "change box "+string(id), func(tx *sql.Tx) error {
 		old, err := one(tx.QueryRowContext(ctx, "SELECT "+columns+" FROM boxes WHERE id = ?", id), id)
 		if err != nil {
 			return err

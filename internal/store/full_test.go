@@ -14,8 +14,8 @@ import (
 
 func TestAFullDiskIsNobodysFaultAndPasses(t *testing.T) {
 	s := open(t, t.TempDir())
-	s.db.SetMaxOpenConns(1) // the bound is a connection's own
-	if _, err := s.db.Exec("PRAGMA max_page_count = 1"); err != nil {
+	s.boxes.SetMaxOpenConns(1) // the bound is a connection's own
+	if _, err := s.boxes.Exec("PRAGMA max_page_count = 1"); err != nil {
 		t.Fatal(err)
 	}
 	big := record("a")
@@ -23,7 +23,7 @@ func TestAFullDiskIsNobodysFaultAndPasses(t *testing.T) {
 	if err := s.Add(t.Context(), big); box.KindOf(err) != box.Unavailable || !strings.Contains(err.Error(), "disk") {
 		t.Errorf("%v", err)
 	}
-	if _, err := s.db.Exec("PRAGMA max_page_count = 100000"); err != nil {
+	if _, err := s.boxes.Exec("PRAGMA max_page_count = 100000"); err != nil {
 		t.Fatal(err)
 	}
 	add(t, s, big)

@@ -87,7 +87,7 @@ func (s *Store) copyForward(ctx context.Context, path string, version int) error
 	if _, err := s.db.ExecContext(ctx, "VACUUM INTO '"+strings.ReplaceAll(to, "'", "''")+"'"); err != nil {
 		return err
 	}
-	db, err := connect(to, "DELETE")
+	db, err := connect(to, "DELETE", toDisk)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *Store) copyForward(ctx context.Context, path string, version int) error
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	s.db, err = connect(path, "WAL")
+	s.db, err = connect(path, "WAL", toDisk)
 	return err
 }
 

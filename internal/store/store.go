@@ -43,9 +43,10 @@ const op = "open store"
 
 // Store is an open database.
 type Store struct {
-	dir  string
-	db   *sql.DB
-	lock *os.File
+	dir   string
+	db    *sql.DB
+	boxes *sql.DB // to the same, for what need not outlive the machine: see openBoxes
+	lock  *os.File
 }
 
 // Open opens or makes the database in dir, which must be the caller's own
@@ -104,7 +105,7 @@ func (s *Store) open(ctx context.Context, path string) error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return box.Errorf(box.Unusable, op, "cannot make database: %w", err)
 	}
-	if s.db, err = connect(path, "WAL"); err != nil {
+	if s.db, err = connect(path, "WAL", toDisk); err != nil {
 		return box.Errorf(box.Fault, op, "cannot open database: %w", err)
 	}
 	if !fresh {
@@ -114,6 +115,9 @@ func (s *Store) open(ctx context.Context, path string) error {
 	}
 	if err := s.migrate(ctx, path, fresh); err != nil {
 		return err
+	}
+	if err := s.openBoxes(ctx, path); err != nil {
+		return box.Errorf(box.Fault, op, "cannot open database: %w", err)
 	}
 	f, err = os.OpenFile(mark, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -149,17 +153,41 @@ func escape(path string) string {
 	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
 }
 
+// How far a commit goes before it returns (sqlite.org/pragma.html#pragma_synchronous):
+// through to the disk, or to the kernel, which keeps it whatever becomes of this
+// process, but not if the machine loses power.
+const (
+	toDisk   = "FULL"
+	toKernel = "NORMAL"
+)
+
 // connect opens a database with a journal of some kind. WAL keeps readers from
-// waiting for writers; FULL writes it through at each commit, which a row before a
-// step is for.
-func connect(path, journal string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode("+journal+")&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
+// waiting for writers.
+func connect(path, journal, through string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode("+journal+")&_pragma=synchronous("+through+")&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
 	// Writers wait for each other anyway, and each connection is three files.
 	db.SetMaxOpenConns(4)
 	return db, nil
+}
+
+// openBoxes opens the connections that write rows of boxes. No box outlives a
+// machine that loses power, so its row need not either, and a start of milliseconds
+// does not wait for a disk. Only with a WAL is the database whole all the same.
+func (s *Store) openBoxes(ctx context.Context, path string) error {
+	var journal string
+	if err := s.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
+		return err
+	}
+	through := toDisk
+	if journal == "wal" {
+		through = toKernel
+	}
+	var err error
+	s.boxes, err = connect(path, journal, through)
+	return err
 }
 
 // whole reads the whole database. It is small.
@@ -192,15 +220,26 @@ const adviceDamaged = "put a copy in its place; or, to begin without it, run `su
 // Close gives the database up.
 func (s *Store) Close() error {
 	var err error
-	if s.db != nil {
-		err = s.db.Close()
+	for _, db := range []*sql.DB{s.boxes, s.db} {
+		if db != nil {
+			err = errors.Join(err, db.Close())
+		}
 	}
 	return errors.Join(err, s.lock.Close())
 }
 
-// change runs fn in a transaction that is written through when it returns nil.
+// change runs fn in a transaction that is on the disk when it returns nil.
 func (s *Store) change(ctx context.Context, what string, fn func(*sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, nil)
+	return commit(ctx, s.db, what, fn)
+}
+
+// changeBox is change for what matters as long as a box can be there: see openBoxes.
+func (s *Store) changeBox(ctx context.Context, what string, fn func(*sql.Tx) error) error {
+	return commit(ctx, s.boxes, what, fn)
+}
+
+func commit(ctx context.Context, db *sql.DB, what string, fn func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return full(what, fmt.Errorf("cannot %s: %w", what, err))
 	}

@@ -359,3 +359,19 @@ func TestADatabaseThatIsGoneIsNoBeginning(t *testing.T) {
 		})
 	}
 }
+
+// A key that was answered for is there after a loss of power; a box is not.
+func TestOnlyRowsOfBoxesAreNotWrittenThrough(t *testing.T) {
+	s := open(t, t.TempDir())
+	for want, db := range map[int]*sql.DB{2: s.db, 1: s.boxes} {
+		var got int
+		if err := db.QueryRow("PRAGMA synchronous").Scan(&got); err != nil || got != want {
+			t.Errorf("synchronous is %d, %v, not %d", got, err, want)
+		}
+	}
+	r := record("a")
+	add(t, s, r)
+	if got, err := s.Box(t.Context(), r.Tenant, r.ID); err != nil || got.ID != r.ID {
+		t.Errorf("a row written by one connection, read by another: %+v, %v", got, err)
+	}
+}
