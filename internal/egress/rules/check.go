@@ -306,3 +306,12 @@ func (c *checker) rules(i int, h *Host) {
 		}
 	}
 }
+
+// wrongGiven is for names that people give: brackets are for those that are
+// counted.
+func wrongGiven(s string) string {
+	if why := wrongName(s); why != "" || strings.ContainsAny(s, "[]:*") || len(s) > 64 {
+		return "allowed: 1 to 64 letters, digits and - _ ."
+	}
+	return ""
+}

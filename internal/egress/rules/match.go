@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/httppath"
 	"github.com/sunaba-dev/sunaba/internal/egress/special"
 	"github.com/sunaba-dev/sunaba/internal/hostname"
 )
@@ -151,6 +152,9 @@ func (h *Host) Request(r Request) Verdict {
 	}
 	if !slices.Contains(Methods(), r.Method) {
 		return Verdict{Rule: h.Name, Code: BadMethod, Reason: fmt.Sprintf("no rule can allow the method %+.32q", r.Method)}
+	}
+	if canonical, err := httppath.Canonical(r.Path); err != nil || canonical != r.Path {
+		return Verdict{Rule: h.Name, Code: BadPath, Reason: fmt.Sprintf("the path %+.128q is not in its canonical form", r.Path)}
 	}
 	if len(h.Rules) == 0 {
 		return Verdict{Allow: true, Rule: h.Name, Code: Allowed, Budget: h.Budget, Reason: fmt.Sprintf("the entry %s allows all requests", h.Name)}

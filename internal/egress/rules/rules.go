@@ -120,10 +120,11 @@ type Code string
 // The codes of a [Verdict].
 const (
 	Allowed      Code = "allowed"
-	NotListed    Code = "host_not_allowed" // no entry is for this name or address
-	PortClosed   Code = "port_not_allowed" // there is one, for other ports
-	DeniedByRule Code = "denied_by_rule"   // an entry or rule says no
-	BadMethod    Code = "method_forbidden" // no rule can allow it
+	NotListed    Code = "host_not_allowed"   // no entry is for this name or address
+	PortClosed   Code = "port_not_allowed"   // there is one, for other ports
+	DeniedByRule Code = "denied_by_rule"     // an entry or rule says no
+	BadMethod    Code = "method_forbidden"   // no rule can allow it
+	BadPath      Code = "path_not_canonical" // a mistake of the caller; nothing is decided about such a path
 	MethodClosed Code = "method_not_allowed"
 	PathClosed   Code = "path_not_allowed"
 	BadAddress   Code = "address_forbidden" // special, metadata, this host's own
