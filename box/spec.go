@@ -93,11 +93,18 @@ type Mount struct {
 // NetMode says what network a box has.
 type NetMode string
 
-// NetNone gives a loopback interface and nothing else.
-const NetNone NetMode = "none"
+// Net modes.
+const (
+	// NetNone gives a loopback interface and nothing else.
+	NetNone NetMode = "none"
+	// NetAllowlist gives a second interface, whose other end is a [Link]: what
+	// comes out of the box there is answered by the gateway, by the box's rules, or
+	// by nobody.
+	NetAllowlist NetMode = "allowlist"
+)
 
-// Net is the network of a box. A tier sees a mode and a link, never a list of
-// allowed names.
+// Net is the network of a box. A tier sees a mode and makes a link, and never
+// sees a list of allowed names.
 type Net struct {
 	Mode NetMode `json:"mode"`
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/image/erofs"
+
+	"github.com/sunaba-dev/sunaba/box"
 )
 
 // tree collects the entries of an image.
@@ -97,7 +99,7 @@ func (t *tree) addSkeleton(hostname, workdir, shell string, init []byte) error {
 		"/etc/hosts": "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n" +
 			"127.0.1.1 " + hostname + "\n",
 		"/etc/hostname":    hostname + "\n",
-		"/etc/resolv.conf": "",
+		"/etc/resolv.conf": "nameserver " + box.LinkGateway4 + "\n", // nobody is there in a box without a network
 	} {
 		if err := t.file(name, 0o644, []byte(text)); err != nil {
 			return err

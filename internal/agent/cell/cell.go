@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/confine"
@@ -58,6 +59,7 @@ type Setup struct {
 	Apart      int      // so many of the first binds are the image's, see jail.Bind
 	Sources    []Source // instead of files, where the front cannot make mounts
 	HasSeeds   bool
+	Linked     bool           // it has a second network interface; see package nic
 	Domain     confine.Domain // what programs may reach
 	// CellLimits hold for the cell and all it starts. Limits are set by each
 	// program's own first step, which costs an execution more: for what the
@@ -105,6 +107,7 @@ type cell struct {
 	agent   *os.File // where streams are handed over to the agent; nil without one
 	tree    *os.File // held for the fronts' sake
 	store   *os.File // its root folder; nil if the box has none or does not last
+	link    box.Link // the host's end; its File is nil without one
 }
 
 // Main is the whole life of a cell.
@@ -152,6 +155,8 @@ func (c *cell) handle(req wire.Request, files []*os.File) (any, error) {
 		return c.space()
 	case "store":
 		return c.giveStore()
+	case "link":
+		return c.giveLink()
 	case "agent":
 		return c.stream()
 	case "terminal":

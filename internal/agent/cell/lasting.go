@@ -103,6 +103,19 @@ func (c *cell) stream() (any, error) {
 	return wire.WithFiles{Body: struct{}{}, Files: []*os.File{ours}}, nil
 }
 
+// giveLink answers with the host's end of the box's link. The cell keeps it, for
+// the fronts to come; nobody else in the box can have it.
+func (c *cell) giveLink() (any, error) {
+	if c.link.File == nil {
+		return nil, errors.New("cannot give the link: this box has none")
+	}
+	f, err := host.Dup(c.link.File)
+	if err != nil {
+		return nil, err
+	}
+	return wire.WithFiles{Body: wire.LinkKind{Kind: c.link.Kind}, Files: []*os.File{f}}, nil
+}
+
 // giveStore answers with a descriptor of the store, by which the front can ask
 // its file system; the front makes sure that it is the one that it made.
 func (c *cell) giveStore() (any, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/host/confine"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/host/jail"
+	"github.com/sunaba-dev/sunaba/internal/host/nic"
 )
 
 // setup builds the jail, puts the seeds in, and gives up every right.
@@ -42,6 +43,11 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	conf.RootApart = len(c.set.Sources) > 0 // a folder that all boxes of its user share
 	for i := range c.set.Apart {
 		conf.Binds[i].Apart = true
+	}
+	if c.set.Linked { // while devices can be named, and before rights go
+		if c.link, err = nic.Make(tunNames(conf.Devices)...); err != nil {
+			return nil, refused(err)
+		}
 	}
 	weak, err := jail.Build(conf)
 	for _, m := range conf.Binds {
@@ -94,6 +100,15 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	}
 	c.isSetUp = true
 	return ready, nil
+}
+
+// tunNames are where the device file for TUN may be: among the box's own, which a
+// front made that is root, and the host's.
+func tunNames(devices *os.File) []string {
+	if devices == nil {
+		return []string{nic.TUN}
+	}
+	return []string{host.FDPath(devices.Fd()) + "/tun", nic.TUN}
 }
 
 // refused says that this host does not let a box be: doctor tries the same.

@@ -8,6 +8,8 @@ package wire
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
 )
 
 // Request goes to the far end, which answers with a Reply of the same Seq.
@@ -69,6 +71,9 @@ type Limit struct {
 	Name   string // configuration name, as in box.LimitHit
 	Source string
 }
+
+// LinkKind answers "link": what the descriptor is that comes with it.
+type LinkKind struct{ Kind box.LinkKind }
 
 // Space answers "space": what the writable places of a box hold and may hold.
 type Space struct {

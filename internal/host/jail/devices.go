@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-dev/sunaba/internal/host/nic"
 )
 
 // deviceNames are the devices that a box has.
@@ -25,24 +27,27 @@ func deviceNumber(name string) (uint64, bool) {
 		return unix.Mkdev(1, 8), true
 	case "urandom":
 		return unix.Mkdev(1, 9), true
+	case "tun":
+		return nic.TUNNumber(), true
 	case "tty":
 		return unix.Mkdev(5, 0), true
 	}
 	return 0, false
 }
 
-// Devices makes a detached file system with the device files of one box. It needs
-// CAP_MKNOD over the host, which a box's first process has not.
+// Devices makes a detached file system with the device files of one box, and others
+// by name, such as tun, for its first process alone. It needs CAP_MKNOD over the
+// host, which a box's first process has not.
 //
 // The host's own device files would do the same, but their inodes are shared: a
 // lock on /dev/null is looked at by whoever closes it, and a box that takes
 // twenty thousand locks makes that two hundred times as slow for all.
-func Devices() (*os.File, error) {
+func Devices(more ...string) (*os.File, error) {
 	tree, err := newMount("tmpfs", map[string]string{"size": "4k", "nr_inodes": "16", "mode": "0755"}, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range deviceNames() {
+	for _, name := range append(deviceNames(), more...) {
 		number, _ := deviceNumber(name)
 		if err := unix.Mknodat(int(tree.Fd()), name, unix.S_IFCHR|0o666, int(number)); err != nil {
 			tree.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/host/nic"
 	"github.com/sunaba-dev/sunaba/internal/image"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
@@ -205,6 +206,13 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 			return s, passed, err
 		}
 		passed = append(passed, theirs)
+	}
+	if spec.Net.Mode == box.NetAllowlist {
+		ours, theirs, err := nic.Pair()
+		if err != nil {
+			return s, passed, err
+		}
+		passed, s.Linked = append(passed, theirs, ours), true
 	}
 	if b.from.memory() {
 		parts, err := b.from.pass("")

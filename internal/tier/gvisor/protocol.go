@@ -11,8 +11,9 @@ import (
 
 // setup is the first request. Its files, in order: root image, system image,
 // store, then one per mount whose File is true, then the seed archive if any,
-// then, for a box that lasts, a stream for its agent, or instead of that the parts
-// of a copy if it is made from one of memory.
+// then, for a box that lasts, a stream for its agent, unless it is made from a copy
+// of memory, then the two ends of its link if it has one, the guest's first, then
+// the parts of that copy.
 type setup struct {
 	ID       string
 	Dir      string // run folder; the runner owns it
@@ -20,6 +21,7 @@ type setup struct {
 	Workdir  string
 	Mounts   []frame.Mount
 	Seeds    bool // an archive of seeds comes last
+	Linked   bool // the ends of a link come before what else comes last
 	Restored bool // the parts of a copy come after all else: the guest goes on
 	Numbers  bootNumbers
 	Rlimits  map[string]uint64 // RLIMIT_X -> soft and hard

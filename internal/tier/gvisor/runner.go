@@ -30,6 +30,7 @@ type runner struct {
 
 	limits limitReader
 	store  *os.File   // of a box that lasts, for the fronts to come
+	far    *os.File   // the host's end of the link, likewise; nil without one
 	turn   sync.Mutex // held by pause and unpause
 	handed handed
 
@@ -92,6 +93,8 @@ func (r *runner) handle(req wire.Request, files []*os.File) (any, error) {
 		return r.agent()
 	case "store":
 		return r.giveStore()
+	case "link":
+		return r.giveLink()
 	case "processes":
 		return r.processes()
 	case "snapshot":

@@ -18,7 +18,7 @@ type resumeState struct {
 	Sources []string
 	Link    int
 	Listen  int   // 0 without one
-	Files   []int // root, system, store, seeds, stream and parts, 0 for one that is not there
+	Files   []int // root, system, store, seeds, stream, ends of the link and parts, 0 for one that is not there
 }
 
 // dropByExec replaces this process by one without rights, which goes on with
@@ -33,7 +33,7 @@ func (r *runner) dropByExec(seq int, in inputs, sources []string) error {
 	if listen != nil {
 		st.Listen, files = int(listen.Fd()), append(files, listen)
 	}
-	for _, f := range append([]*os.File{in.root, in.system, in.store, in.seeds, in.stream}, in.parts[:]...) {
+	for _, f := range append([]*os.File{in.root, in.system, in.store, in.seeds, in.stream, in.nic, in.far}, in.parts[:]...) {
 		fd := 0
 		if f != nil {
 			fd, files = int(f.Fd()), append(files, f)
@@ -73,7 +73,7 @@ func resume(mem *os.File) (*runner, error) {
 	r := &runner{Server: server, set: st.Set}
 	r.Answer(st.Seq, func() (any, error) {
 		var in inputs
-		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds, &in.stream, &in.parts[0], &in.parts[1], &in.parts[2]} {
+		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds, &in.stream, &in.nic, &in.far, &in.parts[0], &in.parts[1], &in.parts[2]} {
 			if st.Files[i] != 0 {
 				*to = os.NewFile(uintptr(st.Files[i]), "passed")
 			}

@@ -43,6 +43,7 @@ func (r *runner) setup(seq int, body json.RawMessage, files []*os.File) (any, er
 // inputs are the descriptors that came with setup.
 type inputs struct {
 	root, system, store, seeds, stream *os.File
+	nic, far                           *os.File                   // the ends of the link, the guest's and the host's
 	parts                              [len(memoryParts)]*os.File // of a copy; nil without one
 	mounts                             []*os.File
 }
@@ -56,6 +57,9 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 	}
 	if r.set.Seeds {
 		want++
+	}
+	if r.set.Linked {
+		want += 2
 	}
 	switch {
 	case r.set.Restored:
@@ -77,6 +81,9 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 		for i := len(in.parts) - 1; i >= 0; i-- {
 			in.parts[i] = last()
 		}
+	}
+	if r.set.Linked {
+		in.far, in.nic = last(), last()
 	}
 	if r.set.Lasting != nil && !r.set.Restored {
 		in.stream = last()
@@ -195,7 +202,8 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	pass := map[int]*os.File{guestStoreFD: in.store, guestLimitFD: limits}
 	// What the sentry has is its own from then on. The agent's stream, for one,
 	// has to end when the agent closes it.
-	ours := []*os.File{in.root, in.system, in.seeds, in.stream}
+	ours := []*os.File{in.root, in.system, in.seeds, in.stream, in.nic}
+	r.far = in.far
 	if in.stream != nil {
 		pass[agentFD] = in.stream
 		if err := r.handed.add(in.stream, agentStream); err != nil {
@@ -214,10 +222,10 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 		return nil, fmt.Errorf("cannot create sandbox: %w", err)
 	}
 	if r.set.Restored {
-		if err := r.restore(c, in.parts[:]); err != nil {
+		if err := r.restore(c, in.parts[:], in.nic); err != nil {
 			return nil, box.Errorf(box.Unusable, opRestore, "cannot go on with the copy: %w", err)
 		}
-	} else if err := c.Start(conf); err != nil {
+	} else if err := r.start(c, conf, in.nic); err != nil {
 		return nil, fmt.Errorf("cannot start sandbox: %w", err)
 	}
 	r.c, r.conf = c, conf

@@ -97,10 +97,11 @@ func (r *runner) unlinked(n int) (files []*os.File, err error) {
 // restore has the guest's kernel, which was made and not started, go on as the one
 // that was copied. It is told by descriptors: this process may open no file of the
 // front's by name.
-func (r *runner) restore(c *container.Container, parts []*os.File) error {
+func (r *runner) restore(c *container.Container, parts []*os.File, nic *os.File) error {
 	r.c = c
-	link := boot.DefaultLoopbackLink
-	err := r.ask(boot.ContMgrSetNetworkArgs, &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{link}, IsRestore: true})
+	args := networkOf(nic)
+	args.IsRestore = true
+	err := r.ask(boot.ContMgrSetNetworkArgs, args)
 	if err == nil {
 		err = r.ask(boot.ContMgrRestore, &boot.RestoreOpts{HavePagesFile: true, FilePayload: urpc.FilePayload{Files: parts}})
 	}

@@ -45,11 +45,18 @@ const (
 // CAP_SYS_ADMIN, until its jail stands: capability numbers of linux/capability.h.
 const (
 	capSetpcap  = 8  // to empty the bounding set
-	capNetAdmin = 12 // to raise the loopback interface
+	capNetAdmin = 12 // to make network interfaces, and raise them
+	capNetRaw   = 13 // to read the other end of one
 	capResource = 24 // to bound what it may watch
 )
 
-func cellCaps() []uintptr { return []uintptr{capSetpcap, capNetAdmin, capResource} }
+func cellCaps(spec box.Spec) []uintptr {
+	caps := []uintptr{capSetpcap, capNetAdmin, capResource}
+	if spec.Net.Mode == box.NetAllowlist {
+		caps = append(caps, capNetRaw)
+	}
+	return caps
+}
 
 // What a host may be unable to enforce, in the words that a box reports.
 const (
@@ -124,7 +131,7 @@ func (t *Tier) create(ctx context.Context, spec box.Spec, from *copied) (_ box.B
 		if err != nil {
 			return err
 		}
-		return b.Spawn(t.cell())
+		return b.Spawn(t.cell(spec))
 	})
 	if err != nil {
 		return nil, err
@@ -168,8 +175,8 @@ func (t *Tier) create(ctx context.Context, spec box.Spec, from *copied) (_ box.B
 }
 
 // cell describes the box's first process.
-func (t *Tier) cell() host.Spawn {
-	s := host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps()}
+func (t *Tier) cell(spec box.Spec) host.Spawn {
+	s := host.Spawn{Args: []string{cell.ArgvCell}, Exe: t.agent, Caps: cellCaps(spec)}
 	if t.first != nil {
 		s.Files, s.Exe = []*os.File{t.agent}, t.first
 	}
@@ -212,6 +219,7 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 	s := cell.Setup{
 		Dir: b.Dir, Hostname: spec.Hostname, StoreBytes: l.Disk, StoreFiles: l.Files, ShmBytes: min(l.Memory/4, 64<<20),
 		Writable: writable(spec.Workdir), HasStore: t.Root(), Kept: b.from != nil, HasSeeds: len(spec.Seeds) > 0,
+		Linked:     spec.Net.Mode == box.NetAllowlist,
 		Domain:     confine.Domain{ReadOnly: []string{"/"}, Devices: []string{"/dev"}},
 		CellLimits: map[int]uint64{syscall.RLIMIT_NOFILE: uint64(l.OpenFiles), syscall.RLIMIT_CORE: 0, rlimitSigpending: signals},
 	}
@@ -297,7 +305,11 @@ func (t *Tier) asRoot(ctx context.Context, l box.Limits, img *image.Image, b *pb
 		return binds, err
 	}
 	first := []*os.File{root, store}
-	if devices, err := jail.Devices(); err == nil {
+	var more []string
+	if s.Linked {
+		more = []string{"tun"}
+	}
+	if devices, err := jail.Devices(more...); err == nil {
 		s.HasDevices, first = true, append(first, devices)
 	} else {
 		b.Weaker = append(b.Weaker, fmt.Sprintf("devices: locks on them are shared with the host and other boxes: %v", err))

@@ -74,7 +74,7 @@ func ProbeWithout(ctx context.Context, why error) box.Caps {
 func (t *Tier) newProbe() *probe.Probe {
 	p := &probe.Probe{}
 	p.Child.HostUID, p.Child.HostGID = t.HostUser(box.NewID())
-	p.Child.Exe, p.Child.Caps = t.agent, cellCaps()
+	p.Child.Exe, p.Child.Caps = t.agent, cellCaps(box.Spec{})
 	return p
 }
 
