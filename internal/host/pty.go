@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -99,6 +100,20 @@ func ControlPTY(f *os.File) error {
 	return nil
 }
 
+// ReadToEnd makes a read of a terminal's master, and makes it again after EIO.
+// Linux says that when the other side is closed and nothing is there; but it looks
+// for bytes first and for the close after that (n_tty_read in drivers/tty/n_tty.c),
+// and what was written and closed between the two is found by the next read alone.
+// Measured: one end in 6000 of programs that write and exit. A second EIO is the
+// end.
+func ReadToEnd(read func() (int, error)) (int, error) {
+	n, err := read()
+	if errors.Is(err, unix.EIO) {
+		n, err = read()
+	}
+	return n, err
+}
+
 // ReadNow reads what is in a pipe or terminal, without waiting: EAGAIN if there is
 // nothing. The file must be non-blocking, as those of os.Pipe are.
 func ReadNow(f *os.File, buf []byte) (int, error) {
@@ -108,7 +123,9 @@ func ReadNow(f *os.File, buf []byte) (int, error) {
 	}
 	var n int
 	var rerr error
-	err = rc.Control(func(fd uintptr) { n, rerr = unix.Read(int(fd), buf) })
+	err = rc.Control(func(fd uintptr) {
+		n, rerr = ReadToEnd(func() (int, error) { return unix.Read(int(fd), buf) })
+	})
 	if err != nil {
 		return 0, err
 	}

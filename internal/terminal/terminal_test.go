@@ -231,11 +231,11 @@ func TestBigOutputArrivesWhole(t *testing.T) {
 }
 
 // output reads what programs write to a terminal; it ends when the last replica
-// is closed, which Linux reports as EIO, or when the master is.
+// is closed, or when the master is.
 type output struct{ master *os.File }
 
 func (o output) Read(p []byte) (int, error) {
-	n, err := o.master.Read(p)
+	n, err := host.ReadToEnd(func() (int, error) { return o.master.Read(p) })
 	if errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrClosed) {
 		err = io.EOF
 	}

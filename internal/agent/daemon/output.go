@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/clock"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // output is what a process has written, the tail of it, and who follows.
@@ -156,7 +157,9 @@ func (o *output) readInto(i, fd int, scratch []byte) (int, error) {
 	if room == 0 {
 		return 0, errNoRoom
 	}
-	n, err := retry(func() (int, error) { return unix.Read(fd, scratch[:room]) })
+	n, err := host.ReadToEnd(func() (int, error) {
+		return retry(func() (int, error) { return unix.Read(fd, scratch[:room]) })
+	})
 	if n <= 0 || err != nil {
 		return 0, err
 	}

@@ -154,6 +154,9 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bo
 		}
 	}()
 	buf := make([]byte, pumpSize)
+	read := func() (int, error) {
+		return host.ReadToEnd(func() (int, error) { return src.Read(buf) })
+	}
 	write := func(n int) {
 		if n > 0 && delivered {
 			_, err := dst.Write(buf[:n])
@@ -169,7 +172,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bo
 		}
 	}
 	for !over() {
-		n, err := src.Read(buf)
+		n, err := read()
 		write(n)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return delivered // end of file, or a terminal whose other side is closed
@@ -195,7 +198,7 @@ func copyUntil(dst io.Writer, src *os.File, ended <-chan struct{}) (delivered bo
 				return delivered
 			}
 			_ = src.SetReadDeadline(deadline)
-			n, err := src.Read(buf)
+			n, err := read()
 			write(n)
 			taken += n
 			if err != nil {
