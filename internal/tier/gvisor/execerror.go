@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gvisor.dev/gvisor/pkg/urpc"
+
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 )
@@ -46,11 +48,14 @@ func kernelEnded(err error) error {
 		WithHint("`sunaba doctor` tries each step; with SUNABA_DEBUG=FOLDER (writable for all) gVisor writes there what it did")
 }
 
-// brief is an error of the guest's kernel without the stacks of where it was found,
-// which are in its log.
+// brief is the error of a call of the guest's kernel without the stacks of where it was
+// found, which are in its log.
 func brief(err error) error {
 	if err == nil {
 		return nil
+	}
+	if !errors.As(err, new(urpc.RemoteError)) {
+		return errors.New("the guest's kernel ended meanwhile")
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	if r := []rune(line); len(r) > briefRunes {

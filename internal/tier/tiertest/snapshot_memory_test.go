@@ -80,8 +80,8 @@ for line in sys.stdin:
     print(line.strip(), n > was, heap.count(b'sunaba!!') >> 20, file.read().decode(), c.recv(9).decode(), time.monotonic() >= began, flush=True)
 `
 
-// says waits until a program has written text.
-func says(t *testing.T, g box.Guest, pid int, text string) {
+// says waits until a program has written text, and returns all that it wrote.
+func says(t *testing.T, g box.Guest, pid int, text string) string {
 	t.Helper()
 	var out strings.Builder
 	enough := fmt.Errorf("enough")
@@ -97,6 +97,7 @@ func says(t *testing.T, g box.Guest, pid int, text string) {
 	if !strings.Contains(out.String(), text) {
 		t.Fatalf("it says %q, not %q (%v)", out.String(), text, err)
 	}
+	return out.String()
 }
 
 // asks asks the busy program a question, which comes after at bytes of others.
