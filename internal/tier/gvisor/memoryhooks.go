@@ -78,6 +78,7 @@ func (k *memoryKeeper) watchKill(fn kernel.SyscallFn) kernel.SyscallFn {
 }
 
 func (k *memoryKeeper) run(kern *kernel.Kernel) {
+	settle()
 	for {
 		left, err := k.left(kern)
 		if err != nil {
@@ -102,6 +103,10 @@ func (k *memoryKeeper) left(kern *kernel.Kernel) (int64, error) {
 	}
 	return left - max(ownMemory()-heapFree, 0), err
 }
+
+// settle gives back what the start of a box that lasts needed, some MiB of each of
+// its processes, once nobody waits for it.
+func settle() { time.AfterFunc(2*time.Second, debug.FreeOSMemory) }
 
 // collect gives back what the guest's kernel no longer needs, such as for files
 // that were removed, and reports whether there is memory now. It takes as long as

@@ -229,6 +229,9 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 		return nil, fmt.Errorf("cannot start sandbox: %w", err)
 	}
 	r.c, r.conf = c, conf
+	if r.set.Lasting != nil {
+		settle()
+	}
 	if err := r.guard(); err != nil {
 		return nil, err
 	}
