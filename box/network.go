@@ -1,0 +1,27 @@
+package box
+
+// Denial is what a box was denied by its network's rules, for one reason.
+type Denial struct {
+	Kind   string `json:"kind"` // dns, connect, http or link
+	Name   string `json:"name,omitempty"`
+	Addr   string `json:"addr,omitempty"`
+	Port   uint16 `json:"port,omitempty"`
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"`
+	Code   string `json:"code"` // the reason, which does not change between versions
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason,omitempty"` // for people
+	Fix    string `json:"fix,omitempty"`    // the line of a policy that would allow it; empty if none can
+	Count  int64  `json:"count"`
+}
+
+// Traffic is what the gateway knows of a box since its link was taken up. Names and
+// paths in it are the box's own words.
+type Traffic struct {
+	Generation  uint64   `json:"generation"` // of the rules in force; it begins with 1
+	Open        int      `json:"open"`       // connections
+	Connections uint64   `json:"connections"`
+	Sent        int64    `json:"sent_bytes"`     // of what the box sent, what was passed on
+	Received    int64    `json:"received_bytes"` // and to it
+	Denied      []Denial `json:"denied"`         // the most frequent first; at most some hundreds
+}

@@ -1,0 +1,381 @@
+// Package keeper starts the gateway's process and keeps it: it hands over the links
+// of boxes with their rules, and when that process dies it starts another one and
+// hands over all again, as they are then.
+//
+// The links are the keeper's own descriptors, so they outlive the gateway. What is
+// in force is what is written here, never what the gateway says: one that comes up
+// again gets each box's rules with their generation. While there is none, boxes have
+// no network.
+//
+// Nothing of the network stack is linked in here.
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/nic"
+)
+
+// Config is what a Keeper is made of.
+type Config struct {
+	// Start starts the gateway, which has the file as its control connection.
+	Start func(control *os.File) (*host.Child, error)
+	// Settings are asked for at each start.
+	Settings func() (control.Settings, error)
+	// Event is told of each decision, one line of JSON, in order. It must not block
+	// for long.
+	Event func(json.RawMessage)
+	Log   *slog.Logger
+}
+
+const op = "keep gateway"
+
+// Times of a gateway that fails.
+const (
+	callTimeout = 10 * time.Second
+	firstWait   = 50 * time.Millisecond
+	longestWait = 5 * time.Second
+	endTime     = 2 * time.Second
+)
+
+// Keeper is safe for concurrent use. It starts the gateway when the first box needs
+// it.
+type Keeper struct {
+	cfg Config
+
+	starting sync.Mutex // held by who starts a gateway
+
+	mu     sync.Mutex
+	now    *session // nil while there is none
+	cells  map[box.ID]*kept
+	closed bool
+	stop   chan struct{} // closed with it
+	work   sync.WaitGroup
+}
+
+// kept is a box's link with the rules that are in force.
+type kept struct {
+	link       box.Link
+	policy     json.RawMessage
+	generation uint64
+	before     box.Traffic // of gateways that died, as far as it was asked for
+	last       box.Traffic // of this one
+	turn       sync.Mutex  // held by who changes any of that
+}
+
+// New makes a keeper. It starts nothing.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, cells: map[box.ID]*kept{}, stop: make(chan struct{})}
+}
+
+// Attach hands over a box's link, whose file is the keeper's from now on, with
+// compiled rules. It takes the place of an earlier link of the box.
+func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.RawMessage, generation uint64) error {
+	if err := nic.Check(l); err != nil {
+		l.File.Close()
+		return box.Errorf(box.Fault, op, "cannot give box %s a network: %w", id, err)
+	}
+	c := &kept{link: l, policy: policy, generation: generation}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	k.mu.Lock()
+	before, closed := k.cells[id], k.closed
+	if !closed {
+		k.cells[id] = c
+	}
+	k.mu.Unlock()
+	if closed {
+		l.File.Close()
+		return errClosed()
+	}
+	if before != nil {
+		before.link.File.Close()
+	}
+	if err := k.attach(ctx, id, c); err != nil {
+		k.forget(id, c)
+		return err
+	}
+	return nil
+}
+
+func errClosed() error {
+	return box.Errorf(box.Unavailable, op, "cannot give a box a network: the gateway is being ended")
+}
+
+// attach hands one box over to the gateway that there is, or the one that comes.
+func (k *Keeper) attach(ctx context.Context, id box.ID, c *kept) error {
+	for {
+		s, err := k.ensure(ctx)
+		if err != nil {
+			return err
+		}
+		if err = s.attach(ctx, id, c); !errors.Is(err, errGone) {
+			return err
+		}
+	}
+}
+
+func (k *Keeper) forget(id box.ID, c *kept) {
+	k.mu.Lock()
+	if k.cells[id] == c {
+		delete(k.cells, id)
+	}
+	k.mu.Unlock()
+	c.link.File.Close()
+}
+
+func (k *Keeper) find(id box.ID) (*kept, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c := k.cells[id]; c != nil {
+		return c, nil
+	}
+	return nil, box.Errorf(box.Unavailable, op, "cannot ask for the network of box %s: its link is not taken up", id)
+}
+
+// Update puts other rules in force, and closes what they no longer allow. A gateway
+// that cannot be reached gets them when it comes: then the box has no network
+// meanwhile.
+func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, generation uint64) error {
+	c, err := k.find(id)
+	if err != nil {
+		return err
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if generation <= c.generation {
+		return box.Errorf(box.Conflict, op, "cannot change the rules of box %s to generation %d: %d is in force", id, generation, c.generation)
+	}
+	before, was := c.policy, c.generation
+	c.policy, c.generation = policy, generation
+	// Whoever goes away meanwhile does not leave it undecided.
+	_, err = k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Update, Cell: string(id), Policy: policy, Generation: generation})
+	if errors.Is(err, errGone) {
+		return nil // whoever comes gets it
+	}
+	if err != nil {
+		c.policy, c.generation = before, was
+	}
+	return err
+}
+
+// Traffic tells what became of a box's network so far.
+func (k *Keeper) Traffic(ctx context.Context, id box.ID) (box.Traffic, error) {
+	c, err := k.find(id)
+	if err != nil {
+		return box.Traffic{}, err
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	rep, err := k.ask(ctx, control.Request{Op: control.Tell, Cell: string(id)})
+	if err == nil && rep.Traffic != nil {
+		c.last = *rep.Traffic
+	} else if !errors.Is(err, errGone) {
+		return box.Traffic{}, err
+	}
+	return c.sum(), nil
+}
+
+// Detach gives up a box's link, and tells what became of its network. It is no error
+// if there is none.
+func (k *Keeper) Detach(ctx context.Context, id box.ID) box.Traffic {
+	c, err := k.find(id)
+	if err != nil {
+		return box.Traffic{Denied: []box.Denial{}}
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	k.forget(id, c)
+	if rep, err := k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Detach, Cell: string(id)}); err == nil && rep.Traffic != nil {
+		c.last = *rep.Traffic
+	}
+	return c.sum()
+}
+
+// ask asks the gateway that there is now.
+func (k *Keeper) ask(ctx context.Context, req control.Request, files ...*os.File) (control.Reply, error) {
+	k.mu.Lock()
+	s := k.now
+	k.mu.Unlock()
+	if s == nil {
+		return control.Reply{}, errGone
+	}
+	return s.ask(ctx, req, files...)
+}
+
+// sum adds up what all gateways told of the box.
+func (c *kept) sum() box.Traffic {
+	t := c.last
+	t.Generation = c.generation
+	t.Connections += c.before.Connections
+	t.Sent += c.before.Sent
+	t.Received += c.before.Received
+	t.Denied = merged(c.before.Denied, c.last.Denied)
+	return t
+}
+
+// merged adds up equal denials.
+func merged(a, b []box.Denial) []box.Denial {
+	out := append([]box.Denial{}, b...)
+	at := make(map[box.Denial]int, len(out))
+	key := func(d box.Denial) box.Denial { d.Count = 0; return d }
+	for i, d := range out {
+		at[key(d)] = i
+	}
+	for _, d := range a {
+		if i, ok := at[key(d)]; ok {
+			out[i].Count += d.Count
+		} else {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// ensure returns the gateway that there is, and starts one if there is none.
+func (k *Keeper) ensure(ctx context.Context) (*session, error) {
+	k.starting.Lock()
+	defer k.starting.Unlock()
+	k.mu.Lock()
+	s, closed := k.now, k.closed
+	k.mu.Unlock()
+	switch {
+	case closed:
+		return nil, errClosed()
+	case s != nil && !s.over():
+		return s, nil
+	}
+	s, err := k.begin(ctx)
+	if err != nil {
+		return nil, box.Errorf(box.Unusable, op, "cannot start the gateway: %w", err).WithHint("`sunaba doctor` tries it")
+	}
+	return s, nil
+}
+
+// begin starts a gateway. Whoever calls holds starting.
+func (k *Keeper) begin(ctx context.Context) (*session, error) {
+	settings, err := k.cfg.Settings()
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(k.cfg.Start, k.cfg.Event)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.ask(ctx, control.Request{Op: control.Start, Settings: &settings}); err != nil {
+		s.end()
+		return nil, fmt.Errorf("it does not answer: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		s.end()
+		return nil, errClosed()
+	}
+	k.now = s
+	k.work.Go(func() { k.watch(s) })
+	return s, nil
+}
+
+// watch waits for a gateway's end and sees to it that there is another one, if a box
+// needs it.
+func (k *Keeper) watch(s *session) {
+	<-s.gone
+	s.end()
+	k.mu.Lock()
+	if k.now == s {
+		k.now = nil
+	}
+	closed := k.closed
+	k.mu.Unlock()
+	if closed {
+		return
+	}
+	k.cfg.Log.Error("the gateway has ended: boxes have no network until it is back")
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
+		select {
+		case <-time.After(wait):
+		case <-k.stop:
+			return
+		}
+		if k.again() {
+			return
+		}
+	}
+}
+
+// again starts a gateway for the boxes that there are, and reports whether nothing
+// is left to do.
+func (k *Keeper) again() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	k.mu.Lock()
+	all := make(map[box.ID]*kept, len(k.cells))
+	for id, c := range k.cells {
+		all[id] = c
+	}
+	closed := k.closed
+	k.mu.Unlock()
+	if closed || len(all) == 0 {
+		return true
+	}
+	s, err := k.ensure(ctx)
+	if err != nil {
+		k.cfg.Log.Error("cannot start the gateway again", "error", err)
+		return false
+	}
+	for id, c := range all {
+		c.turn.Lock()
+		c.before, c.last = c.sum(), box.Traffic{}
+		err := s.attach(ctx, id, c)
+		c.turn.Unlock()
+		if errors.Is(err, errGone) {
+			return true // its own watcher goes on
+		}
+		if err != nil {
+			k.cfg.Log.Error("cannot give a box its network again", "box", id, "error", err)
+		}
+	}
+	k.cfg.Log.Info("the gateway is back", "boxes", len(all))
+	return true
+}
+
+// Close ends the gateway. Boxes have no network from then on.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	if !k.closed {
+		k.closed = true
+		close(k.stop)
+	}
+	s, cells := k.now, k.cells
+	k.cells = map[box.ID]*kept{}
+	k.mu.Unlock()
+	if s != nil {
+		s.end()
+	}
+	k.work.Wait()
+	for _, c := range cells {
+		c.link.File.Close()
+	}
+	return nil
+}
+
+// PID is the gateway's process, 0 while there is none.
+func (k *Keeper) PID() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.now == nil {
+		return 0
+	}
+	return k.now.child.Pid()
+}

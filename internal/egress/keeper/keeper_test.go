@@ -1,0 +1,321 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/egress/gate"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/nic"
+)
+
+func TestMain(m *testing.M) {
+	if code, ok := gate.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
+
+// testUser is who the gateway is when the test is root.
+const testUser = 54322
+
+type events struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (e *events) add(raw json.RawMessage) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, string(raw))
+}
+
+func (e *events) text() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.Join(e.all, "\n")
+}
+
+func newKeeper(t *testing.T) (*Keeper, *events) {
+	t.Helper()
+	var e events
+	k := New(Config{
+		Start: func(f *os.File) (*host.Child, error) {
+			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: os.Stderr}
+			if os.Getuid() == 0 {
+				h.UID, h.GID = testUser, testUser
+			}
+			return h.Start()
+		},
+		Settings: func() (control.Settings, error) {
+			return control.Settings{Resolvers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}}, nil
+		},
+		Event: e.add, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	t.Cleanup(func() { k.Close() })
+	return k, &e
+}
+
+func policy(t *testing.T, hosts ...string) json.RawMessage {
+	t.Helper()
+	p, err := rules.FromAllowlist(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.JSON()
+}
+
+// wire is a box's end of a link.
+type wire struct{ f *os.File }
+
+// attach gives a box of this test a link.
+func attach(t *testing.T, k *Keeper, id box.ID, hosts ...string) wire {
+	t.Helper()
+	ours, theirs, err := nic.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close() })
+	if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, hosts...), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.SetsockoptTimeval(int(theirs.Fd()), syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Usec: 200_000}); err != nil {
+		t.Fatal(err)
+	}
+	return wire{theirs}
+}
+
+// resolves asks for a name over the wire: true, false, or nobody answers.
+func (w wire) resolves(name string) (bool, error) {
+	n, err := dnsmessage.NewName(name + ".")
+	if err != nil {
+		return false, err
+	}
+	q := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{{Name: n, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	body, err := q.Pack()
+	if err != nil {
+		return false, err
+	}
+	if _, err := w.f.Write(datagram(body)); err != nil {
+		return false, err
+	}
+	buf := make([]byte, 1<<16)
+	m, err := w.f.Read(buf)
+	if err != nil {
+		return false, err
+	}
+	var a dnsmessage.Message
+	if err := a.Unpack(buf[28:m]); err != nil {
+		return false, err
+	}
+	switch a.RCode {
+	case dnsmessage.RCodeSuccess:
+		return len(a.Answers) == 1, nil
+	case dnsmessage.RCodeNameError:
+		return false, nil
+	}
+	return false, fmt.Errorf("the answer is %v", a.RCode)
+}
+
+// datagram is a UDP packet from a box to the gateway's port 53.
+func datagram(body []byte) []byte {
+	ip := make([]byte, 28, 28+len(body))
+	size := 28 + len(body)
+	from, to := netip.MustParseAddr(box.LinkBox4).As4(), netip.MustParseAddr(box.LinkGateway4).As4()
+	ip[0], ip[2], ip[3], ip[8], ip[9] = 0x45, byte(size>>8), byte(size), 64, 17
+	copy(ip[12:], from[:])
+	copy(ip[16:], to[:])
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
+	}
+	sum = sum>>16 + sum&0xffff
+	sum = ^(sum>>16 + sum&0xffff)
+	ip[10], ip[11] = byte(sum>>8), byte(sum)
+	ip[20], ip[21], ip[23] = 0x30, 0x39, 53
+	ip[24], ip[25] = byte((size-20)>>8), byte(size-20)
+	return append(ip, body...)
+}
+
+func (w wire) want(t *testing.T, name string, want bool) {
+	t.Helper()
+	if got, err := w.resolves(name); err != nil || got != want {
+		t.Errorf("%s resolves: %v, %v; want %v", name, got, err, want)
+	}
+}
+
+func TestEachBoxHasItsOwnRules(t *testing.T) {
+	k, e := newKeeper(t)
+	one, other, none := box.NewID(), box.NewID(), box.NewID()
+	a, b, c := attach(t, k, one, "a.example.com:443"), attach(t, k, other, "b.example.com:443"), attach(t, k, none)
+	a.want(t, "a.example.com", true)
+	a.want(t, "b.example.com", false)
+	b.want(t, "a.example.com", false)
+	b.want(t, "b.example.com", true)
+	c.want(t, "a.example.com", false)
+	tr, err := k.Traffic(t.Context(), one)
+	if err != nil || len(tr.Denied) != 1 || tr.Denied[0].Name != "b.example.com" || tr.Denied[0].Count != 1 || tr.Denied[0].Fix == "" || tr.Generation != 1 {
+		t.Errorf("traffic: %+v, %v", tr, err)
+	}
+	if tr := k.Detach(t.Context(), other); len(tr.Denied) != 1 {
+		t.Errorf("at the end: %+v", tr)
+	}
+	if _, err := b.resolves("b.example.com"); err == nil {
+		t.Error("a box whose link was given up is answered")
+	}
+	if _, err := k.Traffic(t.Context(), other); box.KindOf(err) != box.Unavailable {
+		t.Errorf("traffic of no box: %v", err)
+	}
+	a.want(t, "a.example.com", true)
+	if text := e.text(); !strings.Contains(text, `"name":"b.example.com"`) || !strings.Contains(text, string(one)) {
+		t.Errorf("events:\n%s", text)
+	}
+}
+
+func TestAChangeOfRulesIsInForceAtOnceAndNeverGoesBack(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	w := attach(t, k, id, "a.example.com:443")
+	w.want(t, "b.example.com", false)
+	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.want(t, "b.example.com", true)
+	w.want(t, "a.example.com", false)
+	if err := k.Update(t.Context(), id, policy(t, "a.example.com:443"), 2); box.KindOf(err) != box.Conflict {
+		t.Errorf("an older generation: %v", err)
+	}
+	if err := k.Update(t.Context(), id, json.RawMessage(`{"version":1,"x":1}`), 3); err == nil {
+		t.Error("rules that are none are accepted")
+	}
+	w.want(t, "b.example.com", true)
+	w.want(t, "a.example.com", false)
+}
+
+// killed kills the gateway and waits for the next one.
+func killed(t *testing.T, k *Keeper) {
+	t.Helper()
+	before := k.PID()
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); k.PID() == before || k.PID() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no gateway comes back")
+		}
+	}
+}
+
+func TestAGatewayThatDiesComesBackWithTheRulesInForce(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	w := attach(t, k, id, "a.example.com:443")
+	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.want(t, "a.example.com", false)
+	if _, err := k.Traffic(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		killed(t, k)
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			ok, err := w.resolves("b.example.com")
+			if ok {
+				break
+			}
+			if !errors.Is(err, syscall.EAGAIN) || time.Now().After(deadline) {
+				t.Fatalf("the box's network is not back: %v, %v", ok, err)
+			}
+		}
+	}
+	w.want(t, "a.example.com", false)
+	tr, err := k.Traffic(t.Context(), id)
+	if err != nil || tr.Generation != 2 || len(tr.Denied) != 1 || tr.Denied[0].Count != 2 {
+		t.Errorf("traffic over all gateways: %+v, %v", tr, err)
+	}
+}
+
+// Without a gateway nobody answers; the control is the answer before.
+func TestThereIsNoNetworkWithoutAGateway(t *testing.T) {
+	k, _ := newKeeper(t)
+	w := attach(t, k, box.NewID(), "a.example.com:443")
+	w.want(t, "a.example.com", true)
+	pid := k.PID()
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.resolves("a.example.com"); err == nil {
+		t.Error("somebody answers")
+	}
+	if syscall.Kill(pid, 0) == nil {
+		t.Error("the gateway lives on")
+	}
+	ours, theirs, err := nic.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	if err := k.Attach(t.Context(), box.NewID(), box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t), 1); box.KindOf(err) != box.Unavailable {
+		t.Errorf("a link for a keeper that has ended: %v", err)
+	}
+}
+
+// The kernel says what the gateway has.
+func TestTheGatewayHasNothingToLose(t *testing.T) {
+	k, _ := newKeeper(t)
+	attach(t, k, box.NewID())
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := string(raw)
+	for _, want := range []string{"\nSeccomp:\t2\n", "\nNoNewPrivs:\t1\n", "\nCapEff:\t0000000000000000\n", "\nCapPrm:\t0000000000000000\n", "\nCapInh:\t0000000000000000\n", "\nCapAmb:\t0000000000000000\n"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("no %q in\n%s", want, status)
+		}
+	}
+	if os.Getuid() == 0 && (!strings.Contains(status, fmt.Sprintf("\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", testUser)) || !strings.Contains(status, "\nGroups:\t \n")) {
+		t.Errorf("it is another user:\n%s", status)
+	}
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", k.PID()))
+	if err != nil || len(tasks) < 2 {
+		t.Fatalf("%d threads, %v", len(tasks), err)
+	}
+	for _, task := range tasks {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", k.PID(), task.Name()))
+		if err == nil && !strings.Contains(string(raw), "\nSeccomp:\t2\n") {
+			t.Errorf("thread %s is not filtered", task.Name())
+		}
+	}
+}
+
+func TestWhatIsNoLinkIsRefused(t *testing.T) {
+	k, _ := newKeeper(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := k.Attach(context.Background(), box.NewID(), box.Link{File: r, Kind: box.LinkSeqpacket}, policy(t), 1); box.KindOf(err) != box.Fault {
+		t.Errorf("a pipe: %v", err)
+	}
+	if k.PID() != 0 {
+		t.Error("a gateway was started for it")
+	}
+}

@@ -1,0 +1,140 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/host"
+)
+
+// errGone is for a gateway that has ended before it answered.
+var errGone = errors.New("the gateway has ended")
+
+// session is one gateway's life.
+type session struct {
+	child *host.Child
+	link  *host.Link
+	gone  chan struct{} // closed when it says nothing more
+
+	mu      sync.Mutex
+	seq     uint64
+	pending map[uint64]chan control.Reply
+	ending  sync.Once
+}
+
+func open(start func(*os.File) (*host.Child, error), tell func(json.RawMessage)) (*session, error) {
+	ours, theirs, err := host.LinkPair()
+	if err != nil {
+		return nil, err
+	}
+	child, err := start(theirs)
+	theirs.Close()
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	s := &session{child: child, link: ours, gone: make(chan struct{}), pending: map[uint64]chan control.Reply{}}
+	go s.read(tell)
+	return s, nil
+}
+
+// read hands out answers and events until the connection ends.
+func (s *session) read(tell func(json.RawMessage)) {
+	defer close(s.gone)
+	for {
+		body, files, err := s.link.Receive()
+		for _, f := range files {
+			f.Close() // it has nothing to give
+		}
+		if err != nil {
+			return
+		}
+		var rep control.Reply
+		if json.Unmarshal(body, &rep) != nil {
+			return
+		}
+		if rep.Seq == 0 {
+			if tell != nil && rep.Event != nil {
+				tell(rep.Event)
+			}
+			continue
+		}
+		s.mu.Lock()
+		ch := s.pending[rep.Seq]
+		delete(s.pending, rep.Seq)
+		s.mu.Unlock()
+		if ch != nil {
+			ch <- rep
+		}
+	}
+}
+
+// ask sends a request and waits for the answer. A gateway that gives none in time
+// does not know what is in force, and is ended.
+func (s *session) ask(ctx context.Context, req control.Request, files ...*os.File) (control.Reply, error) {
+	late := time.NewTimer(callTimeout)
+	defer late.Stop()
+	ch := make(chan control.Reply, 1)
+	s.mu.Lock()
+	s.seq++
+	req.Seq = s.seq
+	s.pending[req.Seq] = ch
+	s.mu.Unlock()
+	body, err := json.Marshal(req)
+	if err != nil {
+		return control.Reply{}, box.Errorf(box.Fault, op, "cannot encode a request: %w", err)
+	}
+	if err := s.link.Send(body, files...); err != nil {
+		return control.Reply{}, errGone
+	}
+	select {
+	case rep := <-ch:
+		if rep.Error != "" {
+			return rep, box.Errorf(box.Fault, op, "the gateway refuses: %s", rep.Error)
+		}
+		return rep, nil
+	case <-s.gone:
+		return control.Reply{}, errGone
+	case <-late.C:
+		s.child.Kill()
+		<-s.gone
+		return control.Reply{}, errGone
+	case <-ctx.Done():
+		return control.Reply{}, box.Errorf(box.Unavailable, op, "cannot wait for the gateway: %w", ctx.Err())
+	}
+}
+
+func (s *session) attach(ctx context.Context, id box.ID, c *kept) error {
+	_, err := s.ask(ctx, control.Request{Op: control.Attach, Cell: string(id), Kind: c.link.Kind, Policy: c.policy, Generation: c.generation}, c.link.File)
+	return err
+}
+
+// over reports whether it says nothing more.
+func (s *session) over() bool {
+	select {
+	case <-s.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends it and waits until it has.
+func (s *session) end() {
+	s.ending.Do(func() {
+		s.link.Close()
+		select {
+		case <-s.child.Done():
+			return
+		case <-time.After(endTime):
+		}
+		s.child.Kill()
+		<-s.child.Done()
+	})
+}
