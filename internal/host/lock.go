@@ -1,8 +1,12 @@
 package host
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +24,37 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// lockAgain is how often a lock is asked for that somebody lets go soon.
+const lockAgain = 10 * time.Millisecond
+
+// LockAfter is Lock for a folder whose last holder may just have been killed. It
+// asks again for up to most, as long as dying says that it may be worth it.
+//
+// A process that is killed while it starts another leaves that one with a copy of
+// all its descriptors, and so with its locks, until that one executes its program
+// (close-on-exec). On a busy host the next daemon comes sooner than that.
+func LockAfter(path string, most time.Duration, dying func() bool) (*os.File, error) {
+	for end := time.Now().Add(most); ; {
+		f, err := Lock(path)
+		if !errors.Is(err, unix.EWOULDBLOCK) || !time.Now().Before(end) || !dying() {
+			return f, err
+		}
+		<-time.After(lockAgain)
+	}
+}
+
+// Dead reports whether no process has that number, or one that has ended and is
+// still to be waited for.
+func Dead(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	}
+	// The state comes behind the name, which may hold anything: proc_pid_stat(5).
+	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(f) > 0 && (f[0][0] == 'Z' || f[0][0] == 'X')
 }
 
 // Locked reports whether somebody holds the lock of path. A path that cannot

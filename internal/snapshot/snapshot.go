@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -44,6 +45,11 @@ type Store struct {
 	keepAll bool           // a manifest was not or cannot be read: what it needs is not known
 }
 
+// lockTime is how long the folder is asked for. Who opens it owns the state folder,
+// so what has this lock is at most a last child of a daemon that was killed,
+// between closing that lock and this one: see host.LockAfter.
+const lockTime = time.Second
+
 // Open opens or makes a store in dir, and removes what was never finished. dir
 // must be the caller's alone. Until Sweep was called no part goes.
 func Open(dir string) (*Store, error) {
@@ -56,7 +62,7 @@ func Open(dir string) (*Store, error) {
 	}
 	var lock *os.File
 	if err == nil {
-		lock, err = host.Lock(dir)
+		lock, err = host.LockAfter(dir, lockTime, func() bool { return true })
 	}
 	if err != nil {
 		return nil, box.Errorf(box.Unusable, "open snapshots", "cannot use folder for snapshots: %w", err)

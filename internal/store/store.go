@@ -18,7 +18,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite" // and the driver "sqlite"
 
@@ -38,6 +40,10 @@ const markName = "made"
 // pidName is a file in the daemon's folder, for the words of whoever comes second.
 // Whose the folder is is a matter of the lock alone.
 const pidName = "pid"
+
+// ownTime is how long a folder is asked for whose daemon is dead, and has left
+// its lock to something that it was about to start.
+const ownTime = 10 * time.Second
 
 const op = "open store"
 
@@ -72,11 +78,17 @@ func own(dir string) (*os.File, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, box.Errorf(box.Unusable, op, "cannot use state folder: %w", err)
 	}
-	lock, err := host.Lock(path)
 	owner := filepath.Join(path, pidName)
+	holder := func() string { // empty while it starts
+		b, _ := os.ReadFile(owner)
+		return strings.TrimSpace(string(b))
+	}
+	lock, err := host.LockAfter(path, ownTime, func() bool {
+		pid, err := strconv.Atoi(holder())
+		return err == nil && host.Dead(pid)
+	})
 	if err != nil {
-		pid, _ := os.ReadFile(owner) // none while it starts
-		return nil, box.Errorf(box.Unusable, op, "cannot use state folder %s: another daemon has it, process %.10s (%v)", dir, strings.TrimSpace(string(pid)), err).
+		return nil, box.Errorf(box.Unusable, op, "cannot use state folder %s: another daemon has it, process %.10s (%v)", dir, holder(), err).
 			WithHint("end that one, or name another folder with --state")
 	}
 	f, err := os.OpenFile(owner, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 func open(t *testing.T, dir string) *Store {
@@ -228,6 +231,36 @@ func TestASecondDaemonIsRefused(t *testing.T) {
 	}
 	s.Close()
 	open(t, dir)
+}
+
+// A daemon that was killed while it started something: that has its lock until it
+// executes its program. The next daemon waits for it, and only for it.
+func TestTheLockOfADeadDaemonIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir).Close()
+	lock, err := host.Lock(filepath.Join(dir, "daemon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := exec.Command("true")
+	dead.Env = []string{}
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "daemon", pidName), fmt.Appendln(nil, dead.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const later = 200 * time.Millisecond
+	begun := time.Now()
+	time.AfterFunc(later, func() { lock.Close() })
+	open(t, dir)
+	if took := time.Since(begun); took < later {
+		t.Errorf("it was opened after %v, while another had the lock", took)
+	}
+	begun = time.Now()
+	if _, err := Open(t.Context(), dir); box.KindOf(err) != box.Unusable || time.Since(begun) > ownTime/2 {
+		t.Errorf("of a daemon that lives: %v after %v", err, time.Since(begun))
+	}
 }
 
 func TestADatabaseThatCannotBeTrustedIsRefusedAndLeft(t *testing.T) {

@@ -55,6 +55,10 @@ type Store struct {
 	lock *os.File
 }
 
+// lockTime is how long the folder is asked for: see host.LockAfter. Who opens it
+// owns the state folder.
+const lockTime = time.Second
+
 // Open opens or makes a store in dir, which must be the caller's alone.
 func Open(dir string) (*Store, error) {
 	const op = "open volumes"
@@ -67,7 +71,7 @@ func Open(dir string) (*Store, error) {
 	}
 	var lock *os.File
 	if err == nil {
-		lock, err = host.Lock(dir)
+		lock, err = host.LockAfter(dir, lockTime, func() bool { return true })
 	}
 	if err != nil {
 		return nil, box.Errorf(box.Unusable, op, "cannot use folder for volumes: %w", err)
