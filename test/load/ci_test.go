@@ -5,7 +5,8 @@ package load
 import "time"
 
 const (
-	clients  = 50
-	duration = 30 * time.Second
-	seed     = 1
+	clients   = 50
+	duration  = 30 * time.Second
+	killEvery = 10 * time.Second
+	seed      = 1
 )

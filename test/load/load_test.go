@@ -1,60 +1,54 @@
-// Package load puts many clients on one daemon, two of them with bombs, and
-// holds every answer against what it must be. Afterwards the daemon may hold no
-// more than before.
+// Package load puts many clients on one daemon, two of them with bombs, kills the
+// daemon among it now and then, and holds every answer against what it must be.
+// Boxes are made for one call and to last, cold and warm, they are paused and
+// forked, and programs run in the background. A call without an answer is no
+// wrong one: the client comes again, with the same key where that matters, or
+// looks what became of it. Afterwards no box may be left, and the daemon may hold
+// no more than before.
 //
 // CI runs 50 clients for 30 seconds; `make load` (tag load) 200 for five
 // minutes, and prints how long calls took. No time decides a test.
 package load
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
-
-// load is one run's account.
-type load struct {
-	t *testing.T
-	d *harness.Server
-
-	mu    sync.Mutex
-	took  map[string][]time.Duration
-	later atomic.Int64 // answers that said to come again later
-	wrong atomic.Int64
-}
 
 func TestManyClientsGetTheirAnswersAndNothingIsLeft(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("bombs of an ordinary user's boxes are not contained by groups here; the daemon's own behaviour is the same")
 	}
 	harness.NothingLeft(t)
-	d := harness.StartServer(t, harness.Root, "--open-metrics", "--max-boxes", "400")
+	d := harness.StartServer(t, harness.Root, "--open-metrics", "--max-boxes", "400", "--warm", "4")
 	l := &load{t: t, d: d, took: map[string][]time.Duration{}}
-	l.mixed(context.Background(), 0, rand.New(rand.NewPCG(0, 0))) // what is made once and kept
-	l.oneCall(context.Background(), 0, "gvisor")
-	l.oneCall(context.Background(), 0, "process")
+	ctx := t.Context()
+	for n, tier := range []string{"gvisor", "process"} { // what is made once and kept, the pool included
+		l.oneCall(ctx, 0, tier)
+		for i := range 2 {
+			l.reused(tier, fmt.Sprint("first-", n, i))
+		}
+	}
+	l.mixed(ctx, -1, rand.New(rand.NewPCG(0, 0)))
 	if t.Failed() {
 		return
 	}
+	l.warmed()
 	before := l.holds()
 	over := time.Now().Add(duration) // then each client ends what it is at
-	ctx := t.Context()
 	var wg sync.WaitGroup
 	for n := range clients {
 		wg.Go(func() {
@@ -74,114 +68,57 @@ while 1: a.append(bytearray(1<<20))"`)
 			}
 		})
 	}
+	for next := time.Now().Add(killEvery); next.Before(over); next = next.Add(killEvery) {
+		time.Sleep(time.Until(next))
+		l.kill()
+	}
 	wg.Wait()
 	l.report()
 	if l.wrong.Load() > 0 {
 		t.Errorf("%d wrong answers", l.wrong.Load())
 	}
+	if l.warm.Load() == 0 || len(l.took["fork in two"]) == 0 || len(l.took["pause gvisor"]) == 0 || len(l.down) == 0 {
+		t.Error("something was not in the mix")
+	}
+	var left struct {
+		Boxes []made `json:"boxes"`
+	}
+	if err := l.call(ctx, "list boxes", "GET", "/v1/boxes?limit=1000", nil, &left); err != nil || len(left.Boxes) > 0 {
+		t.Errorf("boxes that nobody knows of: %+v, %v", left, err)
+	}
+	for n, tier := range []string{"gvisor", "process"} { // a daemon that was killed last has no pool yet
+		l.reused(tier, fmt.Sprint("last-", n))
+	}
+	l.warmed()
 	l.returnsTo(before)
 }
 
-// fail notes a wrong answer.
-func (l *load) fail(format string, args ...any) {
-	if l.wrong.Add(1) <= 10 {
-		l.t.Errorf(format, args...)
-	}
-}
-
-// call makes a request, and again as long as it is told to come later.
-func (l *load) call(ctx context.Context, what, method, path string, in, out any) error {
-	for {
-		start := time.Now()
-		status, err := l.d.Call(ctx, method, path, in, out)
-		if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-			l.later.Add(1)
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(200 * time.Millisecond):
-			}
-			continue
-		}
-		if err == nil {
-			l.mu.Lock()
-			l.took[what] = append(l.took[what], time.Since(start))
-			l.mu.Unlock()
-		}
-		return err
-	}
-}
-
-func sandbox(tier string) map[string]any {
-	return map[string]any{"runtime": tier, "trust": "trusted", "resource_limits": map[string]any{"memory": "256m", "disk": "64m", "timeout_sec": 60}}
-}
-
-// oneCall runs a program in a box of its own.
-func (l *load) oneCall(ctx context.Context, n int, tier string) {
-	var rep box.Report
-	err := l.call(ctx, "execute "+tier, "POST", "/v1/execute", map[string]any{
-		"language": "bash", "code": fmt.Sprintf("echo %d; echo err >&2; exit %d", n, n%7), "sandbox": sandbox(tier),
-	}, &rep)
-	switch {
-	case err != nil:
-		l.fail("execute on %s: %v", tier, err)
-	case rep.ExitCode == nil || *rep.ExitCode != n%7 || rep.Stdout == nil || *rep.Stdout != fmt.Sprintln(n) || rep.Stderr == nil || *rep.Stderr != "err\n":
-		l.fail("execute on %s of %d: %+v", tier, n, rep)
-	}
-}
-
-// bomb runs what must be ended by a limit, or end by itself.
-func (l *load) bomb(ctx context.Context, code string) {
-	for _, tier := range []string{"process", "gvisor"} {
-		var rep box.Report
-		s := sandbox(tier)
-		s["resource_limits"].(map[string]any)["timeout_sec"] = 5
-		if err := l.call(ctx, "bomb", "POST", "/v1/execute", map[string]any{"language": "bash", "code": code, "sandbox": s}, &rep); err != nil {
-			l.fail("a bomb on %s: %v", tier, err)
-		} else if len(rep.LimitsHit) == 0 {
-			l.fail("a bomb on %s touched no limit: %s", tier, rep.Cause)
-		}
-	}
-}
-
-type exec struct {
-	Stdout   string `json:"stdout"`
-	ExitCode *int   `json:"exit_code"`
-	Cause    string `json:"cause"`
-}
-
-// mixed uses a box that lasts.
-func (l *load) mixed(ctx context.Context, n int, r *rand.Rand) {
-	tier := []string{"gvisor", "process"}[r.IntN(2)]
-	var made struct {
-		ID string `json:"id"`
-	}
-	if err := l.call(ctx, "create "+tier, "POST", "/v1/boxes", map[string]any{"sandbox": sandbox(tier), "ttl_sec": 600}, &made); err != nil {
+// reused makes a box that may be warm, and destroys it.
+func (l *load) reused(tier, key string) {
+	var b made
+	if err := l.call(l.t.Context(), "create, alone", "POST", "/v1/boxes", map[string]any{"sandbox": lasting(tier, true), "ttl_sec": 600}, &b, "Idempotency-Key: "+key); err != nil {
 		l.fail("create on %s: %v", tier, err)
 		return
 	}
-	path := "/v1/boxes/" + made.ID
-	defer func() {
-		if err := l.call(ctx, "destroy", "DELETE", path, nil, nil); err != nil {
-			l.fail("destroy on %s: %v", tier, err)
+	(&guest{l: l, ctx: l.t.Context(), tier: tier, path: "/v1/boxes/" + b.ID}).destroy()
+}
+
+// warmed waits until both shapes have their two boxes ready.
+func (l *load) warmed() {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		ready := 0
+		for line := range strings.Lines(l.metrics()) {
+			if strings.HasPrefix(line, "sunaba_warm{") && strings.Contains(line, `state="ready"`) && strings.HasSuffix(line, " 2\n") {
+				ready++
+			}
 		}
-	}()
-	for i := range 1 + r.IntN(4) {
-		var e exec
-		want := fmt.Sprint(n, " ", i)
-		if err := l.call(ctx, "exec "+tier, "POST", path+"/exec", map[string]any{"command": []string{"sh", "-c", "echo $0 >> log; tail -n 1 log; exit 3", want}}, &e); err != nil {
-			l.fail("exec on %s: %v", tier, err)
+		if ready == 2 {
 			return
 		}
-		if e.Stdout != want+"\n" || e.ExitCode == nil || *e.ExitCode != 3 {
-			l.fail("exec on %s: %+v, want %q", tier, e, want)
+		if time.Now().After(end) {
+			l.t.Errorf("the pool does not fill:\n%s", l.metrics())
+			return
 		}
-	}
-	var big exec
-	if err := l.call(ctx, "1 MB of output "+tier, "POST", path+"/exec", map[string]any{"command": []string{"sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x"}}, &big); err != nil {
-		l.fail("output on %s: %v", tier, err)
-	} else if len(big.Stdout) != 1000000 || strings.Trim(big.Stdout, "x") != "" {
-		l.fail("output on %s: %d bytes", tier, len(big.Stdout))
 	}
 }
 
@@ -189,16 +126,7 @@ func (l *load) mixed(ctx context.Context, n int, r *rand.Rand) {
 // harness's to find.
 func (l *load) holds() map[string]int {
 	h := map[string]int{}
-	resp, err := http.Get(l.d.URL + "/metrics")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(l.metrics()) {
 		for _, name := range []string{"sunaba_goroutines", "sunaba_open_files"} {
 			if v, ok := strings.CutPrefix(line, name+" "); ok {
 				f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
@@ -210,6 +138,19 @@ func (l *load) holds() map[string]int {
 		}
 	}
 	return h
+}
+
+func (l *load) metrics() string {
+	resp, err := http.Get(l.d.URL + "/metrics")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // returnsTo waits until the daemon holds no more than before, but for what the
@@ -235,21 +176,4 @@ func (l *load) returnsTo(before map[string]int) {
 			return
 		}
 	}
-}
-
-// report prints how long calls took.
-func (l *load) report() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for what := range l.took {
-		names = append(names, what)
-	}
-	slices.Sort(names)
-	for _, what := range names {
-		all := l.took[what]
-		slices.Sort(all)
-		l.t.Logf("%-24s %6d calls, p50 %v, p99 %v", what, len(all), all[len(all)/2].Round(time.Millisecond), all[len(all)*99/100].Round(time.Millisecond))
-	}
-	l.t.Logf("told to come later: %d", l.later.Load())
 }

@@ -5,7 +5,8 @@ package load
 import "time"
 
 const (
-	clients  = 200
-	duration = 5 * time.Minute
-	seed     = 2
+	clients   = 200
+	duration  = 5 * time.Minute
+	killEvery = 20 * time.Second
+	seed      = 2
 )
