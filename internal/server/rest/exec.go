@@ -72,7 +72,16 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, res)
+		if err := writeJSON(w, res); err != nil {
+			return err
+		}
+		// All of it is in the answer, which is whole and does not wait for this; the
+		// next request of the connection does.
+		_ = http.NewResponseController(w).Flush()
+		forget, cancel := a.call(context.WithoutCancel(r.Context()))
+		defer cancel()
+		g.Forget(forget, ref)
+		return nil
 	}
 	e := a.open(w, r)
 	err = e.send("0-0", "start", Started{Process: processOf(p), TimeoutSec: in.Body.limit(), MaxOutput: in.Body.MaxOutput})
@@ -132,9 +141,6 @@ func (a *API) gather(ctx context.Context, g box.Guest, p box.Process, req *Proce
 	if err != nil {
 		return ExecResult{}, err
 	}
-	forget, cancel := a.call(ctx)
-	defer cancel()
-	g.Forget(forget, box.ProcessRef{PID: p.PID}) // all of it is in the answer
 	res := ExecResult{PID: p.PID, TimeoutSec: req.limit(), ProcessEnd: endOf(*end, req), DurationSec: time.Since(begin).Seconds()}
 	res.Stdout, res.StdoutBase64, res.StdoutClean = forms(out.Bytes())
 	res.Stderr, res.StderrBase64, res.StderrClean = forms(errs.Bytes())
