@@ -238,6 +238,7 @@ func TestWhatIsWrongIsToldWithPlaceAndFix(t *testing.T) {
 		{two("host: a.test, port: 80", "host: a.test, port: 80, rules: [ { methods: [GET] } ]"), "4:13", "overlaps"}, {two("host: a.test, tls: splice", "host: a.test, tls: splice, sni: optional"), "4:13", "overlaps"}, {two("host: a.test, tls: splice", "host: a.test, tls: splice, cidr: 10.0.0.0/8, sink: internal"), "4:13", "overlaps"},
 		{two("cidr: 10.0.0.0/8, port: 22, protocol: tcp, sink: internal", "cidr: 10.1.0.0/16, port: 22, protocol: tcp, sink: internal, rate: 1/s"), "4:", "overlaps"},
 		{two("host: a.test, tls: splice", "host: a.test, decide: deny"), "3:13", "nothing reaches it: the entry hosts[1] (line 4)"}, {two("host: b.a.test, tls: splice", `host: "*.a.test", decide: deny`), "3:13", "nothing reaches it"}, {two("cidr: 10.1.0.0/16, port: 22, protocol: tcp, sink: internal", "cidr: 10.0.0.0/8, decide: deny"), "3:", "nothing reaches it"},
+		{web("paths: [/a], decide: deny"), "3:", `add { methods: ["*"] }`},
 		{web("name: r, paths: [/a/b], methods: [GET] }, { name: d, paths: [/a/**], decide: deny"), "3:", "nothing reaches the rule r"}, {web("name: r, paths: [/a/**], rate: 1/s }, { name: s, paths: [/*/b]"), "3:", "the rule s overlaps with the rule r (line 3), which has other limits"},
 	} {
 		_, err := rules.Load("p.yaml", []byte(c.text))

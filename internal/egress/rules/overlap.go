@@ -97,6 +97,9 @@ func (c *checker) dead(h *Host) *Host {
 }
 
 func (c *checker) ruleOverlaps(i int, h *Host) {
+	if len(h.Rules) > 0 && !h.Deny && len(h.allowing()) == 0 {
+		c.add(i, -1, "rules", `to allow the rest, add { methods: ["*"] }`, "nothing reaches it: all its rules deny")
+	}
 	for j := range h.Rules {
 		r := &h.Rules[j]
 		if r.Deny {
