@@ -34,9 +34,11 @@ type conn struct {
 	entry   *rules.Host
 	verdict rules.Verdict
 	request *rules.Request // the last one, in mode HTTP
+	ruled   rules.Verdict  // of that request, if a rule below the entry gave it
 	box     *link.Conn
 	up      *net.TCPConn
-	code    string // why it ended; empty while it has not
+	addr    netip.Addr // of the upstream, once it is dialled
+	code    string     // why it ended; empty while it has not
 	idle    *time.Timer
 }
 
@@ -150,43 +152,46 @@ func (o *conn) ask(r *ruling) (*rules.Host, rules.Verdict) {
 
 // judgeAgain resets the connection if a new policy does not allow it as it is.
 func (o *conn) judgeAgain(r *ruling) {
+	if !o.still(r) {
+		o.abort("policy_changed")
+	}
+}
+
+// still judges the connection and its last request by another policy. One lock
+// is held throughout, as where a request is judged: so the request is judged by
+// the entry that is put in place here, or is found here.
+func (o *conn) still(r *ruling) bool {
 	o.mu.Lock()
-	entry, request := o.entry, o.request
-	o.mu.Unlock()
-	if entry == nil {
-		return // not judged yet: it will be by the new policy
+	defer o.mu.Unlock()
+	if o.entry == nil {
+		return true // not judged yet: it will be by the new policy
 	}
 	now, v := o.ask(r)
-	switch {
-	case now == nil || now.Mode != entry.Mode || now.CIDR != entry.CIDR:
-		o.abort("policy_changed")
-		return
-	case request != nil:
-		if w := now.Request(*request); !w.Allow {
-			o.abort("policy_changed")
-			return
-		}
+	if now == nil || now.Mode != o.entry.Mode || now.CIDR != o.entry.CIDR {
+		return false
 	}
-	o.mu.Lock()
+	if o.request != nil && !now.Request(*o.request).Allow {
+		return false
+	}
 	o.entry, o.verdict = now, v
-	o.mu.Unlock()
+	return true
 }
 
 // connect dials the upstream.
-func (o *conn) connect() (*net.TCPConn, netip.AddrPort, error) {
+func (o *conn) connect() (*net.TCPConn, error) {
 	entry, _ := o.current()
 	up, at, err := o.cell.cfg.Dialer.Dial(o.ctx, dial.Target{Name: o.name, Addr: o.dst.Addr(), Port: o.dst.Port(), Entry: entry})
 	if err != nil {
-		return nil, at, err
+		return nil, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.code != "" {
 		_ = up.Close()
-		return nil, at, context.Canceled
+		return nil, context.Canceled
 	}
-	o.up = up
-	return up, at, nil
+	o.up, o.addr = up, at.Addr()
+	return up, nil
 }
 
 // accept completes the handshake with the box; nil if that fails.
@@ -268,6 +273,9 @@ func (o *conn) end(code string) bool {
 // event begins an event about the connection; o.mu must be held.
 func (o *conn) event(kind string) event.Event {
 	e := event.Event{Conn: o.id, Kind: kind, Name: string(o.name), Port: o.dst.Port(), Addr: o.dst.Addr().String(), Rule: o.verdict.Rule}
+	if o.addr.IsValid() {
+		e.Addr = o.addr.String()
+	}
 	if o.entry != nil {
 		e.Mode = string(o.entry.Mode)
 	}
@@ -293,7 +301,9 @@ func (o *conn) denied(v rules.Verdict) {
 // pass notes bytes that are about to be passed on, and reports whether the
 // budgets have room for them. If not, the connection ends.
 func (o *conn) pass(tx, rx int64) bool {
-	_, v := o.current()
+	o.mu.Lock()
+	v, ruled := o.verdict, o.ruled
+	o.mu.Unlock()
 	c := o.cell
 	limits := c.rule.Load().policy.Limits
 	switch {
@@ -303,7 +313,7 @@ func (o *conn) pass(tx, rx int64) bool {
 	case !spend(&c.rx, rx, limits.RxBytes):
 		o.overdrawn("rx_exhausted", "the policy's bytes to receive are used up")
 		return false
-	case !c.budgets.spend(v.Rule, v.Budget, tx, rx):
+	case !c.budgets.spend(v.Rule, v.Budget, tx, rx), !c.budgets.spend(ruled.Rule, ruled.Budget, tx, rx):
 		o.overdrawn("bytes_exhausted", "the bytes of this entry are used up")
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 // upstream is dialled before the box's handshake ends, so one that refuses is
 // seen in the box as what it is.
 func (o *conn) tunnel(f *link.Flow) {
-	up, at, err := o.connect()
+	up, err := o.connect()
 	if err != nil {
 		o.deny(string(dial.CodeOf(err)), err.Error())
 		return
@@ -32,7 +32,7 @@ func (o *conn) tunnel(f *link.Flow) {
 	o.mu.Lock()
 	e, entry := o.event(event.Connect), o.entry
 	o.mu.Unlock()
-	e.Decision, e.Addr, e.Code = event.Allow, at.Addr().String(), string(rules.Allowed)
+	e.Decision, e.Code = event.Allow, string(rules.Allowed)
 	var first []byte
 	if entry.Mode == rules.Splice {
 		seen, err := peek.Read(box, o.cell.cfg.Timeouts.Hello)

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bufio"
+	"errors"
 	"net/http"
 	"strings"
 )
@@ -29,6 +30,10 @@ type Request struct {
 func ReadRequest(r *bufio.Reader, limits Limits) (*Request, error) {
 	budget := limits.Header + limits.URL
 	line, err := readLine(r, &budget)
+	var bad *Error
+	if errors.As(err, &bad) && bad.Status == http.StatusRequestHeaderFieldsTooLarge {
+		return nil, tooLong()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +43,7 @@ func ReadRequest(r *bufio.Reader, limits Limits) (*Request, error) {
 		return nil, malformed("its first line is no request")
 	}
 	if len(target) > limits.URL {
-		return nil, refuse(http.StatusRequestURITooLong, "url_too_long", "its URL is longer than the policy allows")
+		return nil, tooLong()
 	}
 	q := &Request{Method: method}
 	switch version {
@@ -64,6 +69,10 @@ func ReadRequest(r *bufio.Reader, limits Limits) (*Request, error) {
 		return nil, err
 	}
 	return q, q.framing()
+}
+
+func tooLong() error {
+	return refuse(http.StatusRequestURITooLong, "url_too_long", "its URL is longer than the policy allows")
 }
 
 // target reads the forms of RFC 9112, 3.2.
