@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -21,10 +23,11 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
+	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
@@ -198,13 +201,12 @@ func boxStack(t *testing.T, fd int) *stack.Stack {
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
 	})
-	ep, err := fdbased.New(&fdbased.Options{FDs: []int{fd}, MTU: link.MTU, PacketDispatchMode: fdbased.RecvMMsg, RXChecksumOffload: true, TXChecksumOffload: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ep := channel.New(1024, link.MTU, "")
+	ep.LinkEPCapabilities = stack.CapabilityRXChecksumOffload | stack.CapabilityTXChecksumOffload
 	if err := s.CreateNIC(1, ep); err != nil {
 		t.Fatal(err)
 	}
+	pump(t, fd, ep)
 	plan := link.Plan()
 	for _, a := range []struct {
 		p tcpip.NetworkProtocolNumber
@@ -216,8 +218,47 @@ func boxStack(t *testing.T, fd int) *stack.Stack {
 		}
 	}
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1}, {Destination: header.IPv6EmptySubnet, NIC: 1}})
-	t.Cleanup(func() { s.Close(); unix.Close(fd) })
+	t.Cleanup(s.Close)
 	return s
+}
+
+// pump moves packets between a stack and its end of a wire, until the test ends.
+func pump(t *testing.T, fd int, ep *channel.Endpoint) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "box")
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(func() { stop(); file.Close() })
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := file.Read(buf)
+			if err != nil {
+				return
+			}
+			pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(buf[:n])})
+			protocol := ipv4.ProtocolNumber
+			if buf[0]>>4 == 6 {
+				protocol = ipv6.ProtocolNumber
+			}
+			ep.InjectInbound(protocol, pkt)
+			pkt.DecRef()
+		}
+	}()
+	go func() {
+		for {
+			pkt := ep.ReadContext(ctx)
+			if pkt == nil {
+				return
+			}
+			_, err := file.Write(bytes.Join(pkt.AsSlices(), nil))
+			pkt.DecRef()
+			if err != nil {
+				return
+			}
+		}
+	}()
 }
 
 func full(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {

@@ -39,7 +39,7 @@ func ReadRequest(r *bufio.Reader, limits Limits) (*Request, error) {
 	}
 	method, rest, ok := strings.Cut(line, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
-	if !ok || !ok2 || !token(method) {
+	if !ok || !ok2 || !token(method) || target == "" || strings.Contains(version, " ") {
 		return nil, malformed("its first line is no request")
 	}
 	if len(target) > limits.URL {
