@@ -71,7 +71,7 @@ func (s *Store) Base(ctx context.Context, opts BaseOptions, progress Progress) (
 	if err == nil && opts.plain() && b.dpkg != nil {
 		s.remember(box.ImageBase, started, b.looked, img.Digest)
 	}
-	return img, err
+	return img, short("make base image", err)
 }
 
 // plain reports whether every option that decides the image is at its default.

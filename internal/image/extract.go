@@ -41,7 +41,7 @@ func (s *Store) Tree(ctx context.Context, img *Image, progress Progress) (*os.Fi
 	if err != nil && box.KindOf(err) == box.Fault && ctx.Err() == nil {
 		err = box.Errorf(box.Fault, "extract image", "%w", err)
 	}
-	return f, err
+	return f, short("extract image", err)
 }
 
 func (s *Store) tree(ctx context.Context, img *Image, progress Progress) (*os.File, error) {

@@ -60,7 +60,7 @@ func (s *Store) Host(ctx context.Context, opts HostOptions) (*Image, error) {
 	if err == nil && opts.plain() {
 		s.remember(box.ImageHost, started, t.looked, img.Digest)
 	}
-	return img, err
+	return img, short("make host image", err)
 }
 
 // plain reports whether every option is at its default.

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // InitPath is where the program given as Init lies in every image.
@@ -46,6 +47,15 @@ type Image struct {
 	Binds []box.Mount
 	Path  string   // value for PATH inside
 	Notes []string // what was left out when it was made, in words
+}
+
+// short makes a fault that is a full disk, or another shortage of this host's, one
+// that passes. Other errors stay.
+func short(op string, err error) error {
+	if err == nil || box.KindOf(err) != box.Fault || !host.IsShortage(err) {
+		return err
+	}
+	return box.Errorf(box.Unavailable, op, "%w", err).WithHint("make room on the disk of the state folder")
 }
 
 // Close closes File.

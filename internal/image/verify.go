@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
 // record is what a store knows of an image beside its bytes.
@@ -154,7 +155,8 @@ func (s *Store) open(ctx context.Context, digest string, r *record) (_ *Image, e
 	if settled {
 		fresh.Verified = &before
 	}
-	if err := s.writeOwn(s.file(digest, recordExt), fresh); err != nil {
+	err = s.writeOwn(s.file(digest, recordExt), fresh)
+	if err != nil && (old == nil || !host.IsShortage(err)) { // with a record, only that it was read is forgotten
 		return nil, fmt.Errorf("cannot record image: %w", err)
 	}
 	return img, nil
