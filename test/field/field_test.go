@@ -43,8 +43,14 @@ func eachTier(t *testing.T, fn func(c *client)) {
 // measure it.
 func inTurn(t *testing.T, fn func(c *client)) {
 	t.Helper()
+	inTurnAs(t, harness.Users()[0], fn)
+}
+
+// inTurnAs does so on a daemon of one user's.
+func inTurnAs(t *testing.T, u harness.User, fn func(c *client)) {
+	t.Helper()
 	harness.NothingLeft(t)
-	d := harness.StartServer(t, harness.Users()[0])
+	d := harness.StartServer(t, u)
 	for _, tier := range []box.TierName{box.TierGvisor, box.TierProcess} {
 		t.Run(string(tier), func(t *testing.T) { fn(&client{Server: d, t: t, tier: tier}) })
 	}

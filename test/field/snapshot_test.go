@@ -215,41 +215,48 @@ func TestAProgramSurvivesFork(t *testing.T) {
 }
 
 func TestAProgramSurvivesFiveSnapshots(t *testing.T) {
-	inTurn(t, func(c *client) {
-		b, ask := c.lively(c.t)
-		c.code(b, "import random; random.random()")
-		ticks, pid := ask(b, "-")
-		var said [][]string
-		for k := range 5 {
-			c.exec(b, fmt.Sprintf("echo %d > cycle-%d", k, k), nil)
-			if k == 1 {
-				c.Must("POST", b+"/pause", nil, nil)
-			}
-			begun := time.Now()
-			s := c.snapshot(b, "memory")
-			kept := time.Since(begun)
-			c.Must("DELETE", b, nil, nil)
-			if k == 2 {
-				c.Kill()
-				c.Start()
-			}
-			begun = time.Now()
-			b = c.from(s.ID)
-			made := time.Since(begun)
-			n, p := ask(b, "-")
-			c.t.Logf("generation %d: %d MiB, kept in %v, made in %v, first answer after %v", k, s.Bytes>>20, kept, made, time.Since(begun))
-			if n < ticks || p != pid {
-				c.t.Errorf("generation %d: %d ticks of %d, were %d of %d", k, n, p, ticks, pid)
-			}
-			ticks = n
-			said = append(said, c.code(b, random))
+	harness.EachUser(t, func(t *testing.T, u harness.User) { inTurnAs(t, u, func(c *client) { c.fiveSnapshots() }) })
+}
+
+func (c *client) fiveSnapshots() {
+	b, ask := c.lively(c.t)
+	c.code(b, "import random; random.random()")
+	ticks, pid := ask(b, "-")
+	var said [][]string
+	for k := range 5 {
+		c.exec(b, fmt.Sprintf("echo %d > cycle-%d", k, k), nil)
+		if k == 1 {
+			c.Must("POST", b+"/pause", nil, nil)
 		}
-		c.different(said)
-		ask(b, "f")
-		if e := c.exec(b, "cat open; cat cycle-*", nil); e.Stdout != "not flushed0\n1\n2\n3\n4\n" {
-			c.t.Errorf("%+v", e)
+		begun := time.Now()
+		s := c.snapshot(b, "memory")
+		kept := time.Since(begun)
+		c.Must("DELETE", b, nil, nil)
+		if k == 2 {
+			c.Kill()
+			c.Start()
 		}
-	})
+		begun = time.Now()
+		b = c.from(s.ID)
+		made := time.Since(begun)
+		n, p := ask(b, "-")
+		c.t.Logf("generation %d: %d MiB, kept in %v, made in %v, first answer after %v", k, s.Bytes>>20, kept, made, time.Since(begun))
+		if n < ticks || p != pid {
+			c.t.Errorf("generation %d: %d ticks of %d, were %d of %d", k, n, p, ticks, pid)
+		}
+		ticks = n
+		said = append(said, c.code(b, random))
+	}
+	c.different(said)
+	ask(b, "f")
+	if e := c.exec(b, "cat open; cat cycle-*", nil); e.Stdout != "not flushed0\n1\n2\n3\n4\n" {
+		c.t.Errorf("%+v", e)
+	}
+	for _, f := range c.fork(b, 2) {
+		if n, p := ask(f, "-"); n < ticks || p != pid {
+			c.t.Errorf("a fork of the last: %d ticks of %d, were %d of %d", n, p, ticks, pid)
+		}
+	}
 }
 
 // parts are the files of a snapshot on the host, the largest first.
