@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,7 @@ import (
 const (
 	guestStoreFD = 9001 // file behind the writable layer
 	guestLimitFD = 9002 // pipe on which the guest kernel reports limits
+	guestPartFD  = 9003 // and the next ones: fileParts of a copy
 )
 
 // bootNumbers is what the runner tells the sentry, beside what gVisor derives
@@ -140,10 +142,11 @@ func (b *bootCommand) secondPass(f *flag.FlagSet) error {
 	return nil
 }
 
-// takePassedFiles rewrites "--pass-fd=HOST:GUEST" for our two numbers, so that
+// takePassedFiles rewrites "--pass-fd=HOST:GUEST" for our numbers, so that
 // the files serve the sentry and never appear in the guest.
 func takePassedFiles(args []string) []string {
 	out := make([]string, 0, len(args))
+	parts, at := [len(fileParts)]string{}, 0
 	for _, a := range args {
 		if v, ok := strings.CutPrefix(a, "--pass-fd="); ok {
 			hostFD, guestFD, _ := strings.Cut(v, ":")
@@ -153,8 +156,15 @@ func takePassedFiles(args []string) []string {
 			case strconv.Itoa(guestLimitFD):
 				a = "--sunaba-limit-fd=" + hostFD
 			}
+			if n, err := strconv.Atoi(guestFD); err == nil && n >= guestPartFD && n < guestPartFD+len(parts) {
+				parts[n-guestPartFD], at = hostFD, len(out)
+				continue
+			}
 		}
 		out = append(out, a)
+	}
+	if parts[0] != "" {
+		out = slices.Insert(out, at, "--fs-restore-fds="+strings.Join(parts[:], ","))
 	}
 	return out
 }

@@ -185,13 +185,6 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	}
 	if b.from != nil {
 		dirs = nil // they are in the copy
-		if !b.from.memory() {
-			parts, err := b.from.pass(t.StoreDir())
-			if err != nil {
-				return s, passed, err
-			}
-			passed, s.Seeds = append(passed, parts...), true
-		}
 	}
 	if len(spec.Seeds) > 0 && b.seedBytes() <= seedsInline || len(spec.Seeds) == 0 && len(dirs) > 0 {
 		sealed, err := b.SeedArchive(dirs...)
@@ -214,12 +207,12 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 		}
 		passed, s.Linked = append(passed, theirs, ours), true
 	}
-	if b.from.memory() {
-		parts, err := b.from.pass("")
+	if b.from != nil {
+		parts, err := b.from.pass()
 		if err != nil {
 			return s, passed, err
 		}
-		passed, s.Restored = append(passed, parts...), true
+		passed, s.From = append(passed, parts...), b.from.head.Kind
 	}
 	return s, passed, nil
 }

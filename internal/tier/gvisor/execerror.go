@@ -57,7 +57,16 @@ func brief(err error) error {
 	if !errors.As(err, new(urpc.RemoteError)) {
 		return errors.New("the guest's kernel ended meanwhile")
 	}
+	return oneLine(err)
+}
+
+// oneLine is the first line of an error, without the names of all that it passed
+// through while the guest's root was made.
+func oneLine(err error) error {
 	line, _, _ := strings.Cut(err.Error(), "\n")
+	if i := strings.LastIndex(line, "setupFS: "); i >= 0 {
+		line = line[i+len("setupFS: "):]
+	}
 	if r := []rune(line); len(r) > briefRunes {
 		line = string(r[:briefRunes]) + "..."
 	}

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -13,16 +14,16 @@ import (
 // store, then one per mount whose File is true, then the seed archive if any,
 // then, for a box that lasts, a stream for its agent, unless it is made from a copy
 // of memory, then the two ends of its link if it has one, the guest's first, then
-// the parts of that copy.
+// the parts of the copy that it is made from, if any.
 type setup struct {
 	ID       string
 	Dir      string // run folder; the runner owns it
 	Hostname string
 	Workdir  string
 	Mounts   []frame.Mount
-	Seeds    bool // an archive of seeds comes last
-	Linked   bool // the ends of a link come before what else comes last
-	Restored bool // the parts of a copy come after all else: the guest goes on
+	Seeds    bool             // an archive of seeds comes last
+	Linked   bool             // the ends of a link come before what else comes last
+	From     box.SnapshotKind // what it is made from; empty for nothing
 	Numbers  bootNumbers
 	Rlimits  map[string]uint64 // RLIMIT_X -> soft and hard
 	ShmBytes int64

@@ -3,14 +3,12 @@ package gvisor
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
@@ -20,12 +18,10 @@ const opRestore = "restore box"
 // behind the same walls as its programs: bytes that were made to hurt it hurt that
 // box.
 func (t *Tier) Restore(ctx context.Context, spec box.Spec, s *box.Snapshot) (box.Box, error) {
-	names := memoryParts[:]
 	switch {
 	case s.Tier != box.TierGvisor:
 		return nil, box.Errorf(box.Conflict, opRestore, "cannot make a box from this copy: it is of tier %s", s.Tier)
 	case s.Kind == box.SnapshotFiles:
-		names = []string{filesPart}
 	case s.Kind != box.SnapshotMemory:
 		return nil, box.Errorf(box.Conflict, opRestore, "cannot make a box from this copy: it is of %q", s.Kind)
 	case spec.Image == box.ImageHost || len(spec.Mounts) > 0 || len(spec.Volumes) > 0:
@@ -34,7 +30,7 @@ func (t *Tier) Restore(ctx context.Context, spec box.Spec, s *box.Snapshot) (box
 	if !spec.Lasting {
 		return nil, box.Errorf(box.Invalid, opRestore, "cannot make a box from this copy: it would not last")
 	}
-	c := &copied{head: s.SnapshotHead}
+	c, names := &copied{head: s.SnapshotHead}, partsOf(s.Kind)
 	for _, name := range names {
 		if s.Parts[name] == nil || len(s.Parts) != len(names) {
 			return nil, box.Errorf(box.Conflict, opRestore, "cannot make a box from this copy: its parts are not %s", strings.Join(names, ", "))
@@ -70,45 +66,15 @@ func (c *copied) fits(b *gbox) error {
 }
 
 // pass returns what the runner gets of the copy: descriptors of its own, with an
-// offset at the start. An archive of files is copied, since the guest's user has to
-// open it.
-func (c *copied) pass(dir string) (files []*os.File, err error) {
+// offset at the start, to be read.
+func (c *copied) pass() (files []*os.File, err error) {
 	for _, part := range c.parts {
-		var f *os.File
-		if c.memory() {
-			f, err = readable(part)
-		} else {
-			f, err = duplicate(dir, part)
-		}
+		f, err := os.Open(fdPath(part))
 		if err != nil {
 			frame.CloseAll(files)
-			return nil, err
+			return nil, box.Errorf(box.Fault, opRestore, "cannot open a part of the copy: %w", err)
 		}
 		files = append(files, f)
 	}
 	return files, nil
-}
-
-// readable opens the same file again, to be read from its start.
-func readable(part *os.File) (*os.File, error) {
-	f, err := os.Open(fdPath(part))
-	if err != nil {
-		return nil, box.Errorf(box.Fault, opRestore, "cannot open a part of the copy: %w", err)
-	}
-	return f, nil
-}
-
-func duplicate(dir string, part *os.File) (*os.File, error) {
-	f, err := host.OpenUnlinked(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if _, err = io.Copy(f, io.NewSectionReader(part, 0, 1<<62)); err == nil {
-		err = f.Chmod(0o444)
-	}
-	if err != nil {
-		return nil, box.Errorf(box.Fault, opRestore, "cannot copy a part: %w", err)
-	}
-	return readable(f)
 }

@@ -73,7 +73,7 @@ func resume(mem *os.File) (*runner, error) {
 	r := &runner{Server: server, set: st.Set}
 	r.Answer(st.Seq, func() (any, error) {
 		var in inputs
-		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds, &in.stream, &in.nic, &in.far, &in.parts[0], &in.parts[1], &in.parts[2]} {
+		for i, to := range []**os.File{&in.root, &in.system, &in.store, &in.seeds, &in.stream, &in.nic, &in.far, &in.parts[0], &in.parts[1], &in.parts[2], &in.parts[3]} {
 			if st.Files[i] != 0 {
 				*to = os.NewFile(uintptr(st.Files[i]), "passed")
 			}

@@ -43,8 +43,8 @@ func (r *runner) setup(seq int, body json.RawMessage, files []*os.File) (any, er
 // inputs are the descriptors that came with setup.
 type inputs struct {
 	root, system, store, seeds, stream *os.File
-	nic, far                           *os.File                   // the ends of the link, the guest's and the host's
-	parts                              [len(memoryParts)]*os.File // of a copy; nil without one
+	nic, far                           *os.File                 // the ends of the link, the guest's and the host's
+	parts                              [len(fileParts)]*os.File // of a copy, those that there are
 	mounts                             []*os.File
 }
 
@@ -61,10 +61,9 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 	if r.set.Linked {
 		want += 2
 	}
-	switch {
-	case r.set.Restored:
-		want += len(memoryParts)
-	case r.set.Lasting != nil:
+	parts := len(partsOf(r.set.From))
+	stream := r.set.Lasting != nil && r.set.From != box.SnapshotMemory
+	if want += parts; stream {
 		want++
 	}
 	if len(files) != want {
@@ -77,15 +76,13 @@ func (r *runner) takeFiles(files []*os.File) (inputs, error) {
 		in.mounts = in.mounts[:n]
 		return f
 	}
-	if r.set.Restored {
-		for i := len(in.parts) - 1; i >= 0; i-- {
-			in.parts[i] = last()
-		}
+	for i := parts - 1; i >= 0; i-- {
+		in.parts[i] = last()
 	}
 	if r.set.Linked {
 		in.far, in.nic = last(), last()
 	}
-	if r.set.Lasting != nil && !r.set.Restored {
+	if stream {
 		in.stream = last()
 	}
 	if r.set.Seeds {
@@ -215,18 +212,30 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	} else {
 		ours = append(ours, in.store)
 	}
+	if r.set.From == box.SnapshotFiles {
+		for i, f := range in.parts {
+			pass[guestPartFD+i] = f
+		}
+	}
 	ours = append(ours, in.parts[:]...)
 	defer frame.CloseAll(ours)
 	c, err := container.New(conf, container.Args{ID: r.set.ID, Spec: spec, BundleDir: bundle, PassFiles: pass})
 	if err != nil {
 		return nil, fmt.Errorf("cannot create sandbox: %w", err)
 	}
-	if r.set.Restored {
-		if err := r.restore(c, in.parts[:], in.nic); err != nil {
+	if r.set.From == box.SnapshotMemory {
+		if err := r.restore(c, in.parts[:len(memoryParts)], in.nic); err != nil {
 			return nil, box.Errorf(box.Unusable, opRestore, "cannot go on with the copy: %w", err)
 		}
-	} else if err := r.start(c, conf, in.nic); err != nil {
+	} else if err := r.start(c, conf, in.nic); err != nil && r.set.From == box.SnapshotFiles {
+		return nil, box.Errorf(box.Unusable, opRestore, "cannot begin with the copied files: %w", oneLine(err))
+	} else if err != nil {
 		return nil, fmt.Errorf("cannot start sandbox: %w", err)
+	}
+	if r.set.From == box.SnapshotFiles {
+		if err := r.filesRestored(c); err != nil {
+			return nil, box.Errorf(box.Unusable, opRestore, "cannot put the copied files into the box: %w", err)
+		}
 	}
 	r.c, r.conf = c, conf
 	if r.set.Lasting != nil {
@@ -282,7 +291,7 @@ func (r *runner) config() (*config.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot configure gVisor: %w", err)
 	}
-	if r.set.Restored {
+	if r.set.From == box.SnapshotMemory {
 		likeCopied(conf)
 	}
 	return conf, nil

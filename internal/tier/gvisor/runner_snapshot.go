@@ -14,9 +14,25 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 
+	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
+
+// fileParts are the files of a copy of what was written in a guest, in that order: what
+// is in the others, the names and all about them, which pages there are, and the pages.
+var fileParts = [...]string{"contents", "names", "pages.list", "pages"} //house:const names of files
+
+// partsOf are the names of the parts of a copy.
+func partsOf(kind box.SnapshotKind) []string {
+	switch kind {
+	case box.SnapshotFiles:
+		return fileParts[:]
+	case box.SnapshotMemory:
+		return memoryParts[:]
+	}
+	return nil
+}
 
 // memoryParts are the files of a copy of a guest with all that runs, in the order
 // in which its kernel takes them: its own state, which pages there are, and the
@@ -51,27 +67,19 @@ func (r *runner) snapshot() (any, error) {
 	return wire.WithFiles{Body: struct{}{}, Files: files}, nil
 }
 
-// snapshotFiles answers with an archive of what was written in the guest, which stands
-// still for that.
+// snapshotFiles answers with the files of a copy of what was written in the guest, which
+// stands still for that. No file's content passes through the memory of its kernel.
 func (r *runner) snapshotFiles() (any, error) {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	if r.c == nil || r.set.Lasting == nil {
 		return nil, errNotLasting
 	}
-	files, err := r.unlinked(1)
+	files, err := r.unlinked(len(fileParts))
 	if err != nil {
 		return nil, err
 	}
-	if r.c.Status != container.Paused {
-		r.flush()
-		if err := r.c.Pause(); err != nil {
-			frame.CloseAll(files)
-			return nil, err
-		}
-		defer func() { _ = r.c.Resume() }()
-	}
-	if err := r.c.TarRootfsUpperLayer(files[0]); err != nil {
+	if err := r.ask(boot.ContMgrFSSave, &boot.FSSaveArgs{FilePayload: urpc.FilePayload{Files: files}}); err != nil {
 		frame.CloseAll(files)
 		return nil, fmt.Errorf("cannot copy the guest's files: %w", err)
 	}
@@ -112,6 +120,16 @@ func (r *runner) restore(c *container.Container, parts []*os.File, nic *os.File)
 	c.Sandbox.Restored = true
 	c.Status = container.Running // which is only looked at here
 	return nil
+}
+
+// filesRestored waits until all that was copied of files is in the guest.
+func (r *runner) filesRestored(c *container.Container) error {
+	r.c = c
+	err := r.ask(boot.ContMgrWaitFSRestore, &boot.WaitFSRestoreArgs{CID: c.ID})
+	if err != nil {
+		r.c = nil
+	}
+	return err
 }
 
 // ask makes one call of the guest's kernel.

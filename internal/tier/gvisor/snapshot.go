@@ -19,9 +19,6 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/tier/frame"
 )
 
-// filesPart is the one part of a copy of files: an archive of the writable layer.
-const filesPart = "files"
-
 // The versions that a copy is tied to.
 const (
 	needsImage     = "image"
@@ -70,9 +67,9 @@ func (b lastingBox) Snapshot(ctx context.Context, kind box.SnapshotKind, put fun
 	if err := b.Snappable(kind); err != nil {
 		return none, err
 	}
-	names, op := memoryParts[:], "snapshot"
+	names, op := partsOf(kind), "snapshot"
 	if kind == box.SnapshotFiles {
-		names, op = []string{filesPart}, "snapshot files"
+		op = "snapshot files"
 	}
 	head, err := b.head(kind)
 	if err != nil {
@@ -117,11 +114,11 @@ func (b lastingBox) head(kind box.SnapshotKind) (box.SnapshotHead, error) {
 	return box.SnapshotHead{Kind: kind, Tier: box.TierGvisor, Needs: b.needs(kind), Own: raw}, err
 }
 
-// needs are the versions that a copy of this box is tied to. Files need the image
-// below them alone.
+// needs are the versions that a copy of this box is tied to: files to the image below
+// them, and to the guest's kernel, whose own format theirs is.
 func (b *gbox) needs(kind box.SnapshotKind) map[string]string {
 	if kind == box.SnapshotFiles {
-		return map[string]string{needsImage: b.Image}
+		return map[string]string{needsImage: b.Image, needsKernel: b.versions.Kernel}
 	}
 	return map[string]string{
 		needsImage: b.Image, needsKernel: b.versions.Kernel, needsAgent: b.versions.Agent, needsProcessor: b.versions.Processor,
