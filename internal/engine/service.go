@@ -42,6 +42,8 @@ type Config struct {
 	MaxTTL       time.Duration
 	MaxPaused    time.Duration // for which a box may be paused; then it is destroyed. 0 = for ever
 	Log          *slog.Logger
+
+	lead func() time.Duration // of the wall clock, since the start; tests have their own
 }
 
 // Wish is what a caller's configuration asks for.
@@ -73,6 +75,8 @@ type Service struct {
 	ctx  context.Context // ends with the service
 	work sync.WaitGroup  // what goes on in the background
 
+	began time.Time
+
 	mu    sync.Mutex
 	boxes map[box.ID]*live
 	// Of boxes that are there and cannot be taken up for now.
@@ -97,10 +101,13 @@ const (
 // again.
 func Start(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{
-		cfg: cfg, boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, templates: map[string]*template{},
+		cfg: cfg, began: time.Now(), boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, templates: map[string]*template{},
 		copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if s.cfg.lead == nil {
+		s.cfg.lead = leadFrom(s.began)
+	}
 	err := s.checkTemplates(cfg.Templates)
 	if err == nil {
 		s.warmth, err = s.newWarmth(cfg.Warm)
@@ -223,13 +230,13 @@ func (s *Service) Prolong(ctx context.Context, c box.Caller, id box.ID, ttl time
 		if ends := from.Add(ttl); !r.Ends.IsZero() && ends.After(r.Ends) {
 			r.Ends = ends
 		}
+		if l := s.lookup(id); l != nil {
+			l.setEnds(r.Ends) // before anybody else has the row
+		}
 		return nil
 	})
 	if err != nil {
 		return box.Info{}, err
-	}
-	if l := s.lookup(id); l != nil {
-		l.setEnds(r.Ends)
 	}
 	return s.info(ctx, r, false), nil
 }

@@ -215,12 +215,14 @@ func (s *Service) clear(ctx context.Context, l *live) error {
 func (s *Service) reap() {
 	tick := time.NewTicker(reapEvery)
 	defer tick.Stop()
+	lead := time.Duration(0)
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
 		}
+		lead = s.followWall(lead)
 		s.warmth.forget()
 		for _, l := range s.all() {
 			if !l.reaping.CompareAndSwap(false, true) {
