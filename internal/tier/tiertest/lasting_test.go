@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,7 +28,8 @@ const argvFront = "tiertest-front"
 type told struct {
 	ID    box.ID
 	State []byte
-	PID   int // of a program in the box
+	PID   int  // of a program in the box
+	Done  bool // what it was in the midst of is over
 }
 
 func frontMain(args []string) int {
@@ -36,7 +38,12 @@ func frontMain(args []string) int {
 		if err != nil {
 			return err
 		}
-		b, err := tier.Create(context.Background(), spec())
+		made := spec()
+		if len(args) > 3 {
+			made = memorySpec()
+			made.Limits.Disk = 256 << 20
+		}
+		b, err := tier.Create(context.Background(), made)
 		if err != nil {
 			return err
 		}
@@ -47,10 +54,14 @@ func frontMain(args []string) int {
 		if err != nil {
 			return err
 		}
-		if len(args) > 2 {
+		done := false
+		switch len(args) {
+		case 3:
 			untilCopied(b)
+		case 4:
+			done, err = inTheMidst(b, g, box.SnapshotKind(args[2]), args[3])
 		}
-		return json.NewEncoder(os.Stdout).Encode(told{b.ID(), b.State(), p.PID})
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(told{b.ID(), b.State(), p.PID, done}))
 	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
