@@ -80,6 +80,7 @@ type Policy struct {
 	Limits  LimitsJSON `json:"limits"`
 	Network Net        `json:"network"`
 	Mounts  []Mount    `json:"mounts"`
+	Volumes []Volume   `json:"volumes"`
 	NoMount []string   `json:"no_mount"`
 	Workdir string     `json:"writable_dir"`
 	User    User       `json:"user"`

@@ -41,6 +41,7 @@ type Service interface {
 	// Whoami says what holds for the caller.
 	Whoami(context.Context, Caller) (Allowance, error)
 	SnapshotService
+	VolumeService
 }
 
 // Caller is who asks.

@@ -103,6 +103,7 @@ type boxCall struct {
 	signal  string // kill
 	newKey  box.Key
 	snap    snapshotCall
+	size    string // volume create
 	// template is that of box create.
 	template string
 }

@@ -83,6 +83,10 @@ func sandboxOf(c config.Config) (json.RawMessage, error) {
 		list, _ := files[key].([]any)
 		files[key] = append(list, map[string]any{"host": m.Source, "container": m.Target})
 	}
+	for _, v := range c.Volumes {
+		list, _ := top["volumes"].([]any)
+		top["volumes"] = append(list, map[string]any{"name": v.Name, "container": v.Target, "read_only": v.ReadOnly})
+	}
 	put(files, "writable_dir", c.Workdir, d.Workdir)
 	if !slices.Equal(c.NoMount, d.NoMount) {
 		files["no_mount"] = c.NoMount

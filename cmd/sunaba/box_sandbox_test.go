@@ -15,7 +15,7 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 	values := map[string]string{
 		"trust": "trusted", "image": "base", "user": "root", "env": "A=1", "cpu": "0.25", "memory": "64m", "timeout": "90s", "idle": "5",
 		"grace": "0", "max-processes": "7", "max-open-files": "77", "disk": "2m", "max-files": "777", "max-output": "12345", "on-limit": "kill",
-		"network": "none", "writable-dir": "/data/x", "no-mount": "/srv/secret", "reuse": "true", "tier": "process", "mount": "/srv:/in",
+		"network": "none", "writable-dir": "/data/x", "no-mount": "/srv/secret", "reuse": "true", "tier": "process", "mount": "/srv:/in", "volume": "data:/data:ro",
 	}
 	names := []string{"tier", "mount"}
 	for _, k := range keyFlags() {

@@ -45,6 +45,8 @@ func command(args []string) int {
 		return boxCommand(args[1:])
 	case "snapshot":
 		return nounCommand("snapshot", snapshotVerbs(), snapshotUsage, args[1:])
+	case "volume":
+		return nounCommand("volume", volumeVerbs(), volumeUsage, args[1:])
 	case "recover":
 		return recoverCommand(args[1:])
 	case "key":
@@ -63,6 +65,6 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, recover, box, snapshot, key, mcp, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, recover, box, snapshot, volume, key, mcp, doctor, version, help\n", args[0])
 	return exitUsage
 }

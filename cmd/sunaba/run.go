@@ -65,6 +65,10 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 	if f.daemon {
 		return runAtDaemon(ctx, f, prog, seeds)
 	}
+	if len(f.cfg.Volumes) > 0 {
+		return nil, box.Errorf(box.Unsupported, "run", "cannot use volume %q: a run without a daemon keeps nothing", f.cfg.Volumes[0].Name).
+			WithHint("start `sunaba serve`, and add --daemon")
+	}
 	req := engine.Request{
 		Policy:  f.cfg.Request(),
 		User:    f.cfg.User,

@@ -36,6 +36,7 @@ type serveFlags struct {
 	maxPaused     time.Duration
 	rules         tenant.Rules
 	snapshots     snapshotBounds
+	volumes       volumeBounds
 	warm          int
 	templates     string // file
 	logFormat     string
@@ -44,7 +45,7 @@ type serveFlags struct {
 }
 
 func parseServe(args []string) (*serveFlags, error) {
-	f := &serveFlags{rules: defaultRules(), warm: defaultWarm, snapshots: defaultSnapshots(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour, maxPaused: 7 * 24 * time.Hour}
+	f := &serveFlags{rules: defaultRules(), warm: defaultWarm, snapshots: defaultSnapshots(), volumes: defaultVolumes(), ttl: time.Hour, maxTTL: 30 * 24 * time.Hour, maxPaused: 7 * 24 * time.Hour}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	duration := func(to *time.Duration) func(string) error {
@@ -74,6 +75,11 @@ func parseServe(args []string) (*serveFlags, error) {
 		return err
 	})
 	fs.IntVar(&f.snapshots.count, "max-snapshots", f.snapshots.count, "snapshots of one tenant; 0 = no bound")
+	fs.IntVar(&f.volumes.count, "max-volumes", f.volumes.count, "volumes of one tenant; 0 = no bound")
+	fs.Func("max-volume-bytes", "size of one tenant's volumes together; 0 = no bound (default 64g)", func(s string) (err error) {
+		f.volumes.bytes, err = config.ParseSize(s)
+		return err
+	})
 	fs.IntVar(&f.warm, "warm", f.warm, "boxes kept warm for requests with lifecycle.reuse, of all tenants together; 0 = none")
 	fs.StringVar(&f.templates, "templates", "", "file of boxes that are prepared once and copied: see docs/templates.md")
 	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once")
@@ -98,8 +104,8 @@ func parseServe(args []string) (*serveFlags, error) {
 		return nil, fmt.Errorf("cannot use --ttl %v: allowed are more than 0 and at most --max-ttl (%v)", f.ttl, f.maxTTL)
 	case f.warm < 0 || f.warm > 1000:
 		return nil, fmt.Errorf("cannot use --warm %d: allowed are 0 to 1000", f.warm)
-	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0 || f.snapshots.count < 0:
-		return nil, errors.New("cannot use --starts, --line, --max-boxes or --max-snapshots: too small")
+	case f.rules.Starts < 1 || f.rules.Line < 1 || f.rules.Share.Boxes < 0 || f.snapshots.count < 0 || f.volumes.count < 0:
+		return nil, errors.New("cannot use --starts, --line, --max-boxes, --max-snapshots or --max-volumes: too small")
 	}
 	for i, m := range f.mounts {
 		var err error
@@ -170,7 +176,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 		return err
 	}
 	s, err := newService(ctx, serviceOptions{
-		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots,
+		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots, volumes: &f.volumes,
 		warm: f.warm, templates: templates, log: log,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
+	"github.com/sunaba-dev/sunaba/internal/volume"
 )
 
 // serviceOptions say what a service of boxes that last is made of.
@@ -29,7 +30,8 @@ type serviceOptions struct {
 	maxPaused  time.Duration // 0 = for ever
 	mountRoots []string
 	snapshots  snapshotBounds
-	warm       int // boxes for requests that reuse
+	volumes    *volumeBounds // nil = none are kept
+	warm       int           // boxes for requests that reuse
 	templates  []engine.Template
 	log        *slog.Logger
 }
@@ -53,11 +55,16 @@ type service struct {
 	*engine.Service
 	store     *store.Store
 	snapshots *snapshot.Store
+	volumes   *volume.Store // nil = none
 }
 
 // Close gives the boxes up. They live on.
 func (s *service) Close() error {
-	return errors.Join(s.Service.Close(), s.snapshots.Close(), s.store.Close())
+	err := s.Service.Close()
+	if s.volumes != nil {
+		err = errors.Join(err, s.volumes.Close())
+	}
+	return errors.Join(err, s.snapshots.Close(), s.store.Close())
 }
 
 // snapshotBounds are what one tenant may keep of its boxes.
@@ -67,6 +74,14 @@ type snapshotBounds struct {
 }
 
 func defaultSnapshots() snapshotBounds { return snapshotBounds{bytes: 8 << 30, count: 100} }
+
+// volumeBounds are what one tenant may keep in volumes.
+type volumeBounds struct {
+	bytes int64 // together; 0 = no bound
+	count int   // 0 = no bound
+}
+
+func defaultVolumes() volumeBounds { return volumeBounds{bytes: 64 << 30, count: 100} }
 
 // newService starts a service. It is the only one in its folder.
 func newService(ctx context.Context, o serviceOptions) (*service, error) {
@@ -78,6 +93,14 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	var vols *volume.Store
+	bounds := volumeBounds{}
+	if o.volumes != nil {
+		bounds = *o.volumes
+		if vols, err = volume.Open(filepath.Join(o.state, "volumes")); err != nil {
+			return nil, errors.Join(err, snaps.Close(), st.Close())
+		}
+	}
 	s, err := engine.Start(ctx, engine.Config{
 		Engine: newEngine(o.state, common{imageDir: o.images, debug: os.Getenv("SUNABA_DEBUG")}),
 		Store:  st,
@@ -86,21 +109,27 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		Guest: func(dial func(context.Context) (net.Conn, error)) engine.Agent {
 			return guest.New(dial, guest.Options{})
 		},
-		MountRoots:   o.mountRoots,
-		Snapshots:    snaps,
-		MaxSnapshot:  o.snapshots.bytes,
-		MaxSnapshots: o.snapshots.count,
-		Warm:         o.warm,
-		Templates:    o.templates,
-		TTL:          o.ttl,
-		MaxTTL:       o.maxTTL,
-		MaxPaused:    o.maxPaused,
-		Log:          o.log,
+		MountRoots:     o.mountRoots,
+		Snapshots:      snaps,
+		MaxSnapshot:    o.snapshots.bytes,
+		MaxSnapshots:   o.snapshots.count,
+		Volumes:        vols,
+		MaxVolumes:     bounds.count,
+		MaxVolumeBytes: bounds.bytes,
+		Warm:           o.warm,
+		Templates:      o.templates,
+		TTL:            o.ttl,
+		MaxTTL:         o.maxTTL,
+		MaxPaused:      o.maxPaused,
+		Log:            o.log,
 	})
 	if err != nil {
+		if vols != nil {
+			err = errors.Join(err, vols.Close())
+		}
 		return nil, errors.Join(err, snaps.Close(), st.Close())
 	}
-	return &service{s, st, snaps}, nil
+	return &service{s, st, snaps, vols}, nil
 }
 
 // clientSession is a service for one client, in a folder of its own: its boxes end

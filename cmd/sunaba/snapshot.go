@@ -89,21 +89,5 @@ func snapshotInspect(ctx context.Context, b *boxCall) (int, error) {
 
 // snapshotRemove forgets what it can, and tells of the first that it could not.
 func snapshotRemove(ctx context.Context, b *boxCall) (int, error) {
-	var failed error
-	gone := []string{}
-	for _, ref := range b.args {
-		err := b.c.DeleteSnapshot(ctx, box.Caller{}, ref)
-		switch {
-		case err == nil:
-			gone = append(gone, ref)
-		case failed == nil:
-			failed = err
-		default:
-			say(err.Error())
-		}
-	}
-	if failed != nil {
-		return 0, failed
-	}
-	return 0, b.show(map[string]any{"removed": gone}, func() {})
+	return b.removed(func(ref string) error { return b.c.DeleteSnapshot(ctx, box.Caller{}, ref) })
 }

@@ -18,6 +18,7 @@ usage:
   sunaba recover [--state DIR]           move a database that cannot be read aside
   sunaba box COMMAND ...                 make and use these boxes
   sunaba snapshot COMMAND ...            copies of boxes, from which boxes are made
+  sunaba volume COMMAND ...              file systems that outlive boxes
   sunaba key COMMAND ...                 who may call the daemon
   sunaba mcp [flags]                     tools for a model, on standard input and output
   sunaba doctor [-o json]                try every step of a box on this host
@@ -52,6 +53,8 @@ flags:
 			help += ": " + k.Allowed
 		case k.Flag == "env":
 			arg = "NAME=VALUE"
+		case k.Flag == "volume":
+			arg = "NAME:PATH[:ro]"
 		case k.Default == "false":
 			arg = ""
 		case strings.Contains(k.Type, "path"):

@@ -42,6 +42,8 @@ type Config struct {
 	NoMount      []string
 	HostPrefixes []string // further host folders that image host shows read-only, at their own path
 
+	Volumes []box.Volume
+
 	// lifecycle
 	Reuse    bool // use the warm pool; a used box is never handed out again
 	PoolSize int
@@ -84,6 +86,7 @@ func (c Config) Request() policy.Request {
 			Workdir: c.Workdir,
 			Limits:  c.Limits,
 			Mounts:  slices.Clone(c.Mounts),
+			Volumes: slices.Clone(c.Volumes),
 			NoMount: slices.Clone(c.NoMount),
 			Net:     c.Net,
 		},

@@ -75,6 +75,7 @@ func TestEveryKeyIsReadFromTheFile(t *testing.T) {
     writable_dir: /home/user/work
     no_mount: [/srv/secret]
     host_prefixes: [/opt/tools, /nix]
+  volumes: [{name: data, container: /data}, {read_only: true, container: /ref, name: ref.1}, {name: x, container: /x, read_only: false}]
   lifecycle: {reuse: true, pool_size: 0}
 `)
 	want := Config{
@@ -86,7 +87,8 @@ func TestEveryKeyIsReadFromTheFile(t *testing.T) {
 		Mounts: []box.Mount{{Source: "/data/a", Target: "/a", ReadOnly: true}, {Source: "/data/b", Target: "/b", ReadOnly: true},
 			{Source: "/data/c", Target: "/workspace/c"}},
 		Workdir: "/home/user/work", NoMount: []string{"/srv/secret"}, HostPrefixes: []string{"/opt/tools", "/nix"},
-		Reuse: true, PoolSize: 0,
+		Volumes: []box.Volume{{Name: "data", Target: "/data"}, {Name: "ref.1", Target: "/ref", ReadOnly: true}, {Name: "x", Target: "/x"}},
+		Reuse:   true, PoolSize: 0,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -122,6 +124,7 @@ func TestSetAndFileAgree(t *testing.T) {
 		"filesystem.writable_dir":        {"/w", "/w"},
 		"filesystem.no_mount":            {"/srv/x", "[/var/run/docker.sock, /etc/shadow, /srv/x]"},
 		"filesystem.host_prefixes":       {"/opt", "[/opt]"},
+		"volumes":                        {"a:/in:ro", "[{name: a, container: /in, read_only: true}]"},
 		"lifecycle.reuse":                {"true", "true"},
 		"lifecycle.pool_size":            {"9", "9"},
 	}

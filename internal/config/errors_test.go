@@ -127,6 +127,15 @@ func TestWrongFilesAreToldWithTheirPlace(t *testing.T) {
 		{in(fs, "read_only_mounts: [{host: a, container: /b}]"), "3:31", "read_only_mounts[0].host to a: the path is not absolute"},
 		{in(fs, "read_only_mounts: [{host: /a, container: /proc/x}]"), "3:46", "/proc belongs to the box"},
 		{in(fs, "read_only_mounts: [{host: /etc/shadow, container: /b}]"), "3:31", "refused: it is a store of keys"},
+		{"sandbox:\n  volumes: {name: a}", "2:12", "allowed: a list"},
+		{"sandbox:\n  volumes: [a]", "2:13", "allowed: {name: NAME, container: PATH, read_only: true or false}"},
+		{"sandbox:\n  volumes: [{name: a}]", "2:13", "needs both name and container"},
+		{"sandbox:\n  volumes: [{name: a, path: /b}]", "2:23", "unknown"},
+		{"sandbox:\n  volumes: [{nam: a, container: /b}]", "2:14", "did you mean name?"},
+		{"sandbox:\n  volumes: [{name: ../x, container: /b}]", "2:20", "volumes[0].name to \"../x\": its name is wrong"},
+		{"sandbox:\n  volumes: [{name: 5, container: /b}]", "2:20", "volumes[0].name to 5: it is a whole number"},
+		{"sandbox:\n  volumes: [{name: a, container: b}]", "2:34", "volumes[0].container to b: the path is not absolute"},
+		{"sandbox:\n  volumes: [{name: a, container: /b, read_only: 1}]", "2:49", "volumes[0].read_only to 1"},
 		{in(fs, "read_write_mounts: [{host: /usr/lib, container: /b}]"), "3:32", "code that the host runs"},
 		{"sandbox: {env: {1A: x}}\n", "1:21", `the name "1A" is not one`},
 		{"sandbox: {env: {A-B: x}}\n", "1:22", `the name "A-B" is not one`},
@@ -286,6 +295,11 @@ func TestFlagsGetTheWordsOfTheFile(t *testing.T) {
 	}
 	if err := config.Set("filesystem.read_only_mounts", "/data"); err == nil || !strings.Contains(err.Error(), "HOST:BOX") {
 		t.Errorf("got %v", err)
+	}
+	for _, v := range []string{"data", "data:", "data:/x:rx", ":/x", "../x:/x", "data:x", "data:/x:ro:ro"} {
+		if err := config.Set("volumes", v); box.KindOf(err) != box.Invalid || err == nil {
+			t.Errorf("volumes %s: %v", v, err)
+		}
 	}
 	if err := config.Set("filesystem.read_only_mounts", "/data:/data:rw"); err == nil || !strings.Contains(err.Error(), "colon") {
 		t.Errorf("got %v", err)

@@ -32,10 +32,11 @@ func (k Key) List() bool { return k.shape != scalar }
 type shape int
 
 const (
-	scalar shape = iota
-	list         // of scalars
-	mounts       // of {host, container}
-	env          // name: value
+	scalar  shape = iota
+	list          // of scalars
+	mounts        // of {host, container}
+	volumes       // of {name, container, read_only}
+	env           // name: value
 )
 
 // form says what kind of scalar YAML saw.
@@ -107,6 +108,9 @@ func Keys() []Key {
 		{Name: "filesystem.host_prefixes", Flag: "host-prefix", Type: "list of host paths", Allowed: "absolute, clean, not refused", Help: "further folders that image host shows read-only, at their own path", shape: list,
 			set: setPrefix, clear: func(c *Config) { c.HostPrefixes = nil }},
 
+		{Name: "volumes", Flag: "volume", Type: "list of {name, container, read_only}", Allowed: "names of volumes that a daemon keeps, at absolute, clean paths in the box", Help: "file systems that outlive boxes; one box may write, or any number read", shape: volumes,
+			set: setVolume, clear: func(c *Config) { c.Volumes = nil }},
+
 		{Name: "lifecycle.reuse", Flag: "reuse", Type: "true or false", Default: "false", Allowed: "true, false", Help: "use the warm pool; a used box is never handed out again", set: setReuse},
 		{Name: "lifecycle.pool_size", Type: "count", Default: "5", Allowed: fmt.Sprintf("0 to %d", maxPool), Help: "boxes kept warm", set: setPool},
 	}
@@ -114,7 +118,8 @@ func Keys() []Key {
 
 // Set gives one key the value that a command line flag carries. The name is as
 // in [Key], with or without "sandbox." before it. A key of several values gets
-// one more: HOST:BOX for mounts (both absolute), NAME=VALUE for env. On an
+// one more: HOST:BOX for mounts (both absolute), NAME:BOX or NAME:BOX:ro for
+// volumes, NAME=VALUE for env. On an
 // error, which is a [*box.Error], c is unchanged.
 func (c *Config) Set(name, val string) error {
 	name = strings.TrimPrefix(name, "sandbox.")

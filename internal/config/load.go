@@ -97,9 +97,12 @@ func (l *loader) key(k Key, n *yaml.Node) {
 		k.clear(&l.config)
 		for i, e := range n.Content {
 			name := fmt.Sprintf("%s[%d]", k.Name, i)
-			if k.shape == mounts {
+			switch k.shape {
+			case mounts:
 				l.mount(name, e, k)
-			} else {
+			case volumes:
+				l.volume(name, e)
+			default:
 				l.scalar(name, e, k.Allowed, k.set)
 			}
 		}

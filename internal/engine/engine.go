@@ -30,7 +30,8 @@ type Engine struct {
 
 // Request is one run.
 type Request struct {
-	Policy  policy.Request // what is asked for; ID and Hostname are filled in here
+	ID      box.ID         // of the box; empty = a new one
+	Policy  policy.Request // what is asked for; its ID and Hostname are filled in here
 	Command box.Command
 	User    box.User
 
@@ -133,7 +134,9 @@ func (r *run) do(ctx context.Context) (err error) {
 // decide asks policy and notes the answer.
 func (r *run) decide() (policy.Decision, box.Tier, error) {
 	p := r.req.Policy
-	r.rep.ID = r.e.newID()
+	if r.rep.ID = r.req.ID; r.rep.ID == "" {
+		r.rep.ID = r.e.newID()
+	}
 	d, tier, err := r.e.decide(p, r.rep.ID)
 	if err != nil {
 		return d, nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
+	"github.com/sunaba-dev/sunaba/internal/volume"
 )
 
 // Config is what a Service is made of.
@@ -36,12 +37,16 @@ type Config struct {
 	Snapshots    *snapshot.Store
 	MaxSnapshot  int64 // bytes of one
 	MaxSnapshots int   // of one tenant; 0 = no bound
-	Warm         int   // boxes kept warm for requests that reuse, together; 0 = none
-	Templates    []Template
-	TTL          time.Duration // of a box that does not say
-	MaxTTL       time.Duration
-	MaxPaused    time.Duration // for which a box may be paused; then it is destroyed. 0 = for ever
-	Log          *slog.Logger
+	// Volumes keeps file systems that outlive boxes; nil keeps none.
+	Volumes        *volume.Store
+	MaxVolumes     int   // of one tenant; 0 = no bound
+	MaxVolumeBytes int64 // of all of one tenant's together; 0 = no bound
+	Warm           int   // boxes kept warm for requests that reuse, together; 0 = none
+	Templates      []Template
+	TTL            time.Duration // of a box that does not say
+	MaxTTL         time.Duration
+	MaxPaused      time.Duration // for which a box may be paused; then it is destroyed. 0 = for ever
+	Log            *slog.Logger
 
 	lead func() time.Duration // of the wall clock, since the start; tests have their own
 }
@@ -82,7 +87,8 @@ type Service struct {
 	// Of boxes that are there and cannot be taken up for now.
 	absent map[box.ID]*absent
 
-	copies    chan struct{} // held by who copies a box
+	holders   *holders
+	copies    chan struct{} // held by who copies a box, or makes a volume
 	forks     chan struct{} // and by who makes boxes of a copy
 	warmth    *warmth
 	templates map[string]*template // does not change
@@ -102,7 +108,7 @@ const (
 func Start(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, began: time.Now(), boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, templates: map[string]*template{},
-		copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
+		holders: newHolders(), copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if s.cfg.lead == nil {
@@ -114,6 +120,9 @@ func Start(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	if err == nil {
 		err = s.sweepSnapshots(ctx)
+	}
+	if err == nil {
+		err = s.sweepVolumes(ctx)
 	}
 	if err == nil {
 		err = s.recover(ctx)

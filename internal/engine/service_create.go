@@ -197,6 +197,17 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 			}
 		}()
 	}
+	opened, done, err := s.attach(ctx, c.Tenant, id, d.Spec.Volumes)
+	if err != nil {
+		return box.Info{}, err
+	}
+	defer done()
+	k.Volumes, d.Spec.Volumes = d.Spec.Volumes, opened
+	defer func() {
+		if !used {
+			s.holders.drop(id)
+		}
+	}()
 	r := box.Record{
 		ID: id, Tenant: c.Tenant, Principal: c.Principal, Phase: box.PhaseCreated, Tier: d.Tier, TierReason: d.Reason,
 		Image: string(d.Spec.Image), Metadata: req.Metadata, Created: now(),

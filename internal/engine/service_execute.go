@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/policy"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
 
@@ -34,7 +35,21 @@ func (s *Service) Execute(ctx context.Context, c box.Caller, req box.ExecuteRequ
 	}
 	defer pass.Release()
 	w.Policy.Spec.Seeds = seeds
+	id := s.cfg.Engine.newID()
+	if err := policy.CheckVolumes(w.Policy.Spec); err != nil {
+		return nil, err
+	}
+	opened, done, err := s.attach(ctx, c.Tenant, id, w.Policy.Spec.Volumes)
+	if err != nil {
+		return nil, err
+	}
+	w.Policy.Spec.Volumes = opened
+	defer func() {
+		done()
+		s.letGo(context.WithoutCancel(ctx), c.Tenant, id, opened)
+	}()
 	rep, err := s.cfg.Engine.Run(ctx, Request{
+		ID:      id,
 		Policy:  w.Policy,
 		User:    w.User,
 		Command: box.Command{Argv: argv, Env: Environment(w.User, w.Env...), User: w.User},

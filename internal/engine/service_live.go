@@ -32,6 +32,7 @@ type kept struct {
 	// later daemon finishes that, and tells the same reason.
 	Ending       box.Reason    `json:",omitempty"`
 	EndingDetail string        `json:",omitempty"`
+	Volumes      []box.Volume  `json:",omitempty"`
 	Start        box.StartKind `json:",omitempty"`
 	StartReason  string        `json:",omitempty"`
 }
@@ -205,6 +206,7 @@ func (s *Service) clear(ctx context.Context, l *live) error {
 	if err := destroy(ctx, l.box); err != nil {
 		return err
 	}
+	s.letGo(ctx, l.tenant, l.id, l.kept.Volumes)
 	l.cleared = true
 	l.pass.Release()
 	return nil

@@ -30,6 +30,7 @@ func (s *Service) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.holdVolumes(rows)
 	found, errs := s.recoverAll(ctx, rows)
 	if ctx.Err() != nil {
 		return fmt.Errorf("cannot take up boxes: %w", ctx.Err()) // they live on
@@ -128,6 +129,7 @@ func (s *Service) bury(ctx context.Context, id box.ID, k kept, reason box.Reason
 	if err != nil {
 		return fmt.Errorf("cannot keep box: %w", err)
 	}
+	s.holders.drop(id)
 	_, err = s.cfg.Store.Change(ctx, id, func(r *box.Record) error {
 		r.Phase, r.Reason, r.Detail, r.Destroyed, r.Account = box.PhaseDestroyed, reason, detail, now(), account
 		r.Spec, r.State = spec, nil

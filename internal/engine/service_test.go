@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,9 +18,11 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
 	"github.com/sunaba-dev/sunaba/internal/tenant"
+	"github.com/sunaba-dev/sunaba/internal/volume"
 )
 
 // plainTier makes boxes of nothing; what they do is the test's to say.
@@ -46,6 +49,13 @@ func (t *plainTier) Create(_ context.Context, s box.Spec) (box.Box, error) {
 		}
 	}
 	b := &plainBox{t: t, id: s.ID, ended: make(chan struct{})}
+	for _, v := range s.Volumes { // its kernel has them from now on
+		f, err := host.Dup(v.Image)
+		if err != nil {
+			return nil, err
+		}
+		b.volumes = append(b.volumes, f)
+	}
 	b.unable = t.unable
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,6 +78,7 @@ func (t *plainTier) SweepLasting(_ context.Context, keep func(box.ID) bool) (gon
 	defer t.mu.Unlock()
 	for id := range t.boxes {
 		if !keep(id) {
+			t.boxes[id].unmount()
 			delete(t.boxes, id)
 			gone = append(gone, id)
 		}
@@ -87,6 +98,8 @@ type plainBox struct {
 	ended chan struct{}
 	stuck atomic.Bool // it cannot be destroyed
 	acc   box.Account
+
+	volumes []*os.File
 	plainAgent
 	standing
 	copying
@@ -106,8 +119,17 @@ func (b *plainBox) Destroy(ctx context.Context) error {
 	b.t.mu.Lock()
 	defer b.t.mu.Unlock()
 	delete(b.t.boxes, b.id)
+	b.unmount()
 	return nil
 }
+
+func (b *plainBox) unmount() {
+	for _, f := range b.volumes {
+		f.Close()
+	}
+	b.volumes = nil
+}
+
 func (b *plainBox) Agent(context.Context) (net.Conn, error) {
 	return agentConn{Agent: &b.plainAgent}, nil
 }
@@ -227,6 +249,10 @@ func (b *bench) open() {
 		b.t.Fatal(err)
 	}
 	b.conf.Snapshots, b.conf.MaxSnapshot, b.conf.MaxSnapshots = snaps, 1<<20, 5
+	if b.conf.Volumes, err = volume.Open(filepath.Join(b.dir, "volumes")); err != nil {
+		b.t.Fatal(err)
+	}
+	b.conf.MaxVolumes, b.conf.MaxVolumeBytes = 4, 32<<20
 	b.conf.Guest = func(dial func(context.Context) (net.Conn, error)) Agent {
 		c, err := dial(context.Background())
 		if err != nil {
@@ -237,15 +263,15 @@ func (b *bench) open() {
 	if b.Service, err = Start(b.t.Context(), b.conf); err != nil {
 		b.t.Fatal(err)
 	}
-	s, st := b.Service, b.st
-	b.t.Cleanup(func() { s.Close(); st.Close(); snaps.Close() })
+	s, st, vols := b.Service, b.st, b.conf.Volumes
+	b.t.Cleanup(func() { s.Close(); st.Close(); snaps.Close(); vols.Close() })
 }
 
 // again ends the service as a crash would, but for the lock, and starts another.
 func (b *bench) again() {
 	b.t.Helper()
 	b.Service.Close()
-	if err := errors.Join(b.st.Close(), b.conf.Snapshots.Close()); err != nil {
+	if err := errors.Join(b.st.Close(), b.conf.Snapshots.Close(), b.conf.Volumes.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	b.conf.Gate = tenant.NewGate(tenant.Rules{Starts: 4, Line: 100, Wait: 10 * time.Second})

@@ -47,7 +47,7 @@ func Points() []string {
 		// A copy of a box is kept, or boxes are made from it.
 		"snapshot.part-written", "snapshot.parts-named", "snapshot.named", "engine.snapshot-added", "engine.snapshot-removed", "engine.fork-copied",
 		// A volume is made, and goes: its file, its row, the file's name.
-		"volume.made", "volume.named", "volume.doomed",
+		"volume.made", "engine.volume-added", "volume.named", "volume.doomed", "engine.volume-forgotten",
 		// What has no name on the host.
 		"process.store-made", "gvisor.store-made",
 	}

@@ -97,6 +97,7 @@ func InForce(spec box.Spec, trust box.Trust, user box.User) box.Policy {
 		},
 		Network: spec.Net,
 		Mounts:  append([]box.Mount{}, spec.Mounts...),
+		Volumes: append([]box.Volume{}, spec.Volumes...),
 		NoMount: append([]string{}, spec.NoMount...),
 		Workdir: spec.Workdir,
 		User:    user,

@@ -114,6 +114,9 @@ func checkSpec(spec box.Spec) (box.Spec, error) {
 	if err := CheckMounts(spec); err != nil {
 		return spec, err
 	}
+	if err := CheckVolumes(spec); err != nil {
+		return spec, err
+	}
 	if err := CheckLimits(spec.Limits); err != nil {
 		return spec, err
 	}
@@ -126,6 +129,7 @@ func checkSpec(spec box.Spec) (box.Spec, error) {
 		return spec, box.Errorf(box.Unsupported, op, "cannot use network mode %q: the gateway is not in this build; allowed: none", spec.Net.Mode)
 	}
 	spec.Mounts = slices.Clone(spec.Mounts)
+	spec.Volumes = slices.Clone(spec.Volumes)
 	spec.NoMount = slices.Clone(spec.NoMount)
 	spec.Seeds = slices.Clone(spec.Seeds)
 	return spec, nil

@@ -87,6 +87,7 @@ func TestWhatIsBoundAtTheLeaseIsNotInTheShape(t *testing.T) {
 		"hostname": {func(s *box.Spec) { s.Hostname = "h" }, false, ""},
 		"hidden":   {func(s *box.Spec) { s.NoMount = []string{"/etc"} }, false, ""},
 		"on_limit": {func(s *box.Spec) { s.Limits.OnLimit = box.LimitKill }, false, ""},
+		"volumes":  {func(s *box.Spec) { s.Volumes = []box.Volume{{}} }, false, MissVolumes},
 		"mounts":   {func(s *box.Spec) { s.Mounts = []box.Mount{{}} }, false, MissMounts},
 		"net":      {func(s *box.Spec) { s.Net.Mode = "open" }, false, MissNet},
 		"seeds":    {func(s *box.Spec) { s.Seeds = []box.Seed{{}} }, false, MissSeeds},

@@ -35,6 +35,8 @@ func ShapeOf(t box.TierName, s box.Spec) (Shape, Miss) {
 		return Shape{}, MissOneShot
 	case len(s.Mounts) > 0:
 		return Shape{}, MissMounts
+	case len(s.Volumes) > 0:
+		return Shape{}, MissVolumes
 	case s.Net.Mode != box.NetNone:
 		return Shape{}, MissNet
 	case len(s.Seeds) > 0:
@@ -60,6 +62,7 @@ type Miss string
 const (
 	MissOneShot  Miss = "the box does not last"
 	MissMounts   Miss = "the box has mounts of its own"
+	MissVolumes  Miss = "the box has volumes"
 	MissNet      Miss = "the box has a network of its own"
 	MissSeeds    Miss = "the box is made with files in it"
 	MissShape    Miss = "no boxes of this shape are kept"

@@ -45,8 +45,12 @@ const (
 )
 
 // settle is how long the kernel has to take down what a box that has ended left
-// mounted, which may have to be written out before.
-const settle = 10 * time.Second
+// mounted, which may have to be written out before. Whoever wants a volume that
+// something has waits for patience.
+const (
+	settle   = 10 * time.Second
+	patience = 3 * time.Second
+)
 
 // Store is a folder of volumes. It is safe for concurrent use; one process has it
 // at a time.
@@ -218,8 +222,25 @@ func (s *Store) Take(ctx context.Context, file string, bytes int64, readOnly boo
 	if err != nil {
 		return nil, err
 	}
-	err = within(ctx, func() (bool, error) { return take(f, bytes, readOnly) })
+	err = within(ctx, patience, func() (bool, error) { return take(f, bytes, readOnly) })
 	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Lock takes the lock of a file that is to be deleted, damaged or not, as Take does;
+// nil if the file is gone.
+func (s *Store) Lock(ctx context.Context, file string) (*os.File, error) {
+	f, err := s.open(file)
+	if box.KindOf(err) == box.Unusable {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := within(ctx, patience, func() (bool, error) { return host.TryLock(f, true) }); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -234,12 +255,12 @@ func (s *Store) Settle(ctx context.Context, file string) error {
 		return err
 	}
 	defer f.Close()
-	return within(ctx, func() (bool, error) { return host.TryLock(f, false) })
+	return within(ctx, settle, func() (bool, error) { return host.TryLock(f, false) })
 }
 
-// within tries until it is done, for so long as a kernel may take.
-func within(ctx context.Context, try func() (bool, error)) error {
-	end := time.NewTimer(settle)
+// within tries until it is done, for so long.
+func within(ctx context.Context, most time.Duration, try func() (bool, error)) error {
+	end := time.NewTimer(most)
 	defer end.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -25,7 +25,7 @@ import (
 //
 // and `sunaba box create` makes boxes of the tier under test, if not from a
 // snapshot. The condition [copies] is whether boxes here can be copied, [forks]
-// whether with what runs in them.
+// whether with what runs in them, [volumes] whether there are volumes.
 func TestLastingScripts(t *testing.T) {
 	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
@@ -60,6 +60,8 @@ exec %[2]s/as %[3]s "$@"`, strings.Join(u.Flags(), " "), bin, harness.Binary(t))
 					switch cond {
 					case "copies": // an ordinary user's files of tier process are in memory
 						return !u.IsTrusting() || u.Trusting() == harness.Root.Trusting(), nil
+					case "volumes": // mounting one takes a loop device
+						return u.Trusting() == harness.Root.Trusting(), nil
 					case "forks": // what runs in tier process is the host kernel's
 						return !u.IsTrusting(), nil
 					}

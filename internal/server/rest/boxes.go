@@ -76,7 +76,7 @@ func boxOf(i box.Info) Box {
 }
 
 func policyOf(p box.Policy) box.Policy {
-	p.Mounts, p.NoMount = list(p.Mounts), list(p.NoMount)
+	p.Mounts, p.Volumes, p.NoMount = list(p.Mounts), list(p.Volumes), list(p.NoMount)
 	return p
 }
 

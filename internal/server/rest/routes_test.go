@@ -248,6 +248,9 @@ func (p probe) absent(a ask) {
 	if strings.Contains(p.path, "{ref}") {
 		id, other = p.s.snapshot, "sha256:"+strings.Repeat("0", 64)
 	}
+	if strings.Contains(p.path, "{volume}") {
+		id, other = "/"+p.s.volume, "/none"
+	}
 	nowhere := p.failure(elsewhere(a, id, other), 404, "not_found")
 	a.key = servertest.OtherKey
 	others := p.failure(a, 404, "not_found")

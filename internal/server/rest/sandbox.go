@@ -92,6 +92,7 @@ func sandboxKeys() []key {
 			{name: "no_mount", forms: some, about: "Host paths never shown."},
 			{name: "host_prefixes", forms: some, about: "Further host folders that image host shows read-only."},
 		}},
+		{name: "volumes", forms: some, about: "File systems that outlive boxes, as {name, container, read_only}: see /v1/volumes."},
 		{name: "lifecycle", about: "The warm pool.", keys: []key{
 			{name: "reuse", forms: flag, about: "Use the warm pool."},
 			{name: "pool_size", forms: number, about: "Boxes kept warm."},

@@ -15,6 +15,7 @@ func (a *API) table() []route {
 		inCtx = inBox + "/contexts/{ctx}"
 		files = inBox + "/files"
 		snap  = "/v1/snapshots/{ref}"
+		vol   = "/v1/volumes/{volume}"
 	)
 	json := []int{400, 408, 413, 415} // of a body that is JSON
 	state := []int{409}               // of what must not be there, or must be otherwise
@@ -44,6 +45,10 @@ func (a *API) table() []route {
 		{pattern: "GET /v1/snapshots", id: "listSnapshots", scope: read, summary: "List snapshots, newest first", add: typed(a.snapshotList)},
 		{pattern: "GET " + snap, id: "inspectSnapshot", scope: read, summary: "Tell of a snapshot", add: typed(a.snapshotInfo)},
 		{pattern: "DELETE " + snap, id: "deleteSnapshot", scope: write, summary: "Forget a snapshot", add: quiet(a.deleteSnapshot)},
+		{pattern: "POST /v1/volumes", id: "createVolume", scope: write, summary: "Make a volume", errors: more(json, state), answers: made, add: typed(a.makeVolume)},
+		{pattern: "GET /v1/volumes", id: "listVolumes", scope: read, summary: "List volumes by name", add: typed(a.volumeList)},
+		{pattern: "GET " + vol, id: "inspectVolume", scope: read, summary: "Tell of a volume", add: typed(a.volumeInfo)},
+		{pattern: "DELETE " + vol, id: "deleteVolume", scope: write, summary: "Delete a volume and what is in it", errors: state, add: quiet(a.deleteVolume)},
 		{pattern: "GET " + inBox + "/metrics", id: "boxMetrics", scope: read, summary: "Tell what a box uses", add: typed(a.metrics)},
 
 		{pattern: "POST " + inBox + "/exec", id: "exec", scope: exec, summary: "Run a program in the foreground", errors: more(json, state), answers: eventsOr[ExecResult]("The events are start, stdout, stderr, beat, end, and error when the stream breaks off. A caller that goes away ends the program, unless it is detached."), add: streamed(a.exec)},

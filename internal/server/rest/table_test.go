@@ -19,6 +19,7 @@ type stage struct {
 	ended    int // one that has ended
 	context  string
 	snapshot string            // an id
+	volume   string            // a name
 	signed   map[string]string // URL by method
 }
 
@@ -34,6 +35,8 @@ func (d *daemon) stage() *stage {
 	var snap rest.Snapshot
 	d.want(201, ask{method: "POST", path: at(s.id, "/snapshots"), body: map[string]any{"name": "first"}}, &snap)
 	s.snapshot = snap.ID
+	s.volume = "data"
+	d.want(201, ask{method: "POST", path: "/v1/volumes", body: map[string]any{"name": s.volume, "bytes": 1 << 20}}, nil)
 	for _, m := range []string{"GET", "PUT"} {
 		var u rest.Signed
 		d.want(200, ask{method: "POST", path: at(s.id, "/files/sign"), body: map[string]any{"path": "/workspace/a", "method": m}}, &u)
@@ -111,6 +114,12 @@ func operations() map[string]operation {
 		"POST /v1/boxes/{id}/resume":    {ask: in("POST", "/resume", nil), status: 200, kind: doc},
 		"POST /v1/boxes/{id}/snapshots": {ask: in("POST", "/snapshots", m{"name": "second", "kind": "memory"}), status: 201, kind: doc},
 		"POST /v1/boxes/{id}/fork":      {ask: in("POST", "/fork", m{"count": 3}), status: 201, kind: doc},
+		"POST /v1/volumes": {ask: func(*stage) ask {
+			return ask{method: "POST", path: "/v1/volumes", body: m{"name": "more", "bytes": 2 << 20}}
+		}, status: 201, kind: doc},
+		"GET /v1/volumes":               {ask: get("/v1/volumes"), status: 200, kind: doc},
+		"GET /v1/volumes/{volume}":      {ask: func(s *stage) ask { return ask{method: "GET", path: "/v1/volumes/" + s.volume} }, status: 200, kind: doc},
+		"DELETE /v1/volumes/{volume}":   {ask: func(s *stage) ask { return ask{method: "DELETE", path: "/v1/volumes/" + s.volume} }, status: 204},
 		"GET /v1/snapshots":             {ask: get("/v1/snapshots?limit=5"), status: 200, kind: doc},
 		"GET /v1/snapshots/{ref}":       {ask: func(s *stage) ask { return ask{method: "GET", path: "/v1/snapshots/" + s.snapshot} }, status: 200, kind: doc},
 		"DELETE /v1/snapshots/{ref}":    {ask: func(s *stage) ask { return ask{method: "DELETE", path: "/v1/snapshots/" + s.snapshot} }, status: 204},

@@ -29,6 +29,7 @@ type Service struct {
 
 	snapshots []snapshot // oldest first
 	made      int        // of them
+	volumes   []held
 	keys      map[string]box.Caller
 }
 
@@ -296,7 +297,7 @@ func (s *Service) Execute(ctx context.Context, c box.Caller, req box.ExecuteRequ
 		return nil, err
 	}
 	in := policy()
-	in.Mounts, in.NoMount = []box.Mount{}, []string{}
+	in.Mounts, in.Volumes, in.NoMount = []box.Mount{}, []box.Volume{}, []string{}
 	return &box.Report{
 		ID: g.info.ID, Cause: end.Cause, ExitCode: &end.ExitCode, LimitsHit: []box.LimitHit{},
 		Stdout: &out, StdoutClean: out, StdoutBytes: end.Stdout, Stderr: &errs, StderrClean: errs, StderrBytes: end.Stderr,
