@@ -411,3 +411,8 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	pool.AddCert(cert)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
+
+type (
+	hostName = hostname.Name
+	addr     = netip.Addr
+)

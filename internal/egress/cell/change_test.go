@@ -1,0 +1,95 @@
+package cell
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/event"
+)
+
+// Case 137, for each mode: a connection that the new policy does not allow ends
+// within a second, one that it allows goes on.
+func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
+	echo := func(c net.Conn) { _, _ = io.Copy(c, c) }
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "443", echo)
+	w.host(t, "b.example.com", "8.8.4.5", "443", echo)
+	w.host(t, "raw.example.com", "8.8.4.6", "5432", echo)
+	w.host(t, "web.example.com", "8.8.4.7", "80", func(c net.Conn) { // an answer that does not end
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	f := newFarm(t, w, load(t, `  - { host: a.example.com, tls: splice }
+  - { host: b.example.com, tls: splice }
+  - { host: raw.example.com, port: 5432, protocol: tcp }
+  - { host: web.example.com, port: 80, rules: [ { methods: [GET], paths: ["/a", "/b"] } ] }
+`))
+	open := func(name, port, first string) net.Conn {
+		c := f.dialName(name, port)
+		_, _ = io.WriteString(c, first)
+		if _, err := io.ReadFull(c, make([]byte, 10)); err != nil {
+			t.Fatalf("%s does not answer: %v", name, err)
+		}
+		return c
+	}
+	request := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: web.example.com\r\n\r\n" }
+	a := open("a.example.com", "443", string(hello{sni: "a.example.com"}.bytes()))
+	b := open("b.example.com", "443", string(hello{sni: "b.example.com"}.bytes()))
+	raw := open("raw.example.com", "5432", "0123456789")
+	webA, webB := open("web.example.com", "80", request("/a")), open("web.example.com", "80", request("/b"))
+
+	begin := time.Now()
+	f.cell.Update(load(t, `  - { host: a.example.com, tls: splice }
+  - { host: raw.example.com, port: 5432, tls: splice }
+  - { host: web.example.com, port: 80, rules: [ { methods: [GET], paths: ["/a"] } ] }
+`), 2)
+	for name, c := range map[string]net.Conn{"a host that is gone": b, "a mode that is gone": raw, "a path that is gone": webB} {
+		if !ended(c) {
+			t.Errorf("%s: it goes on", name)
+		}
+	}
+	if d := time.Since(begin); d > time.Second {
+		t.Errorf("it took %v", d)
+	}
+	_, _ = io.WriteString(a, "and on it goes")
+	if _, err := io.ReadFull(a, make([]byte, 14)); err != nil {
+		t.Errorf("what is allowed ended: %v", err)
+	}
+	_ = webA.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := io.ReadAll(webA); err == nil || !err.(net.Error).Timeout() {
+		t.Errorf("a path that is allowed ended: %v", err)
+	}
+	e := f.event(func(e event.Event) bool { return e.Kind == event.Close && e.Code == "policy_changed" }, "the end")
+	if e.Generation != 2 || f.cell.Stats().Generation != 2 {
+		t.Errorf("the generation is %d", e.Generation)
+	}
+	f.cell.Update(policy(t), 3) // 136: an empty list allows nothing
+	if !ended(a) {
+		t.Error("an empty policy lets a connection go on")
+	}
+}
+
+// A dial that was begun under one policy ends with it.
+func TestAChangeOfThePolicyEndsADialThatIsUnderWay(t *testing.T) {
+	w := newWorld()
+	dialling := make(chan struct{})
+	f := newFarm(t, w, policy(t, "a.example.com:443"), func(c *Config) { c.Dialer.Resolver = stuck{dialling} })
+	go func() { _, _ = f.dial(net.JoinHostPort(f.lookup("a.example.com").String(), "443")) }()
+	<-dialling
+	f.cell.Update(policy(t), 2)
+	waitFor(t, "the connection is gone", func() bool { return f.cell.Stats().Open == 0 })
+}
+
+type stuck struct{ asked chan struct{} }
+
+func (s stuck) Resolve(ctx context.Context, _ hostName) ([]addr, error) {
+	close(s.asked)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
