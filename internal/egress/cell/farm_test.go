@@ -283,6 +283,17 @@ func (f *farm) dial(to string) (*gonet.TCPConn, error) {
 	return c, err
 }
 
+// knock begins a connection to an address that leads nowhere, and does not wait
+// for long.
+func (f *farm) knock(i int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	a, n := full(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), uint16(1000+i)))
+	if c, err := gonet.DialContextTCP(ctx, f.stack, a, n); err == nil {
+		c.Close()
+	}
+}
+
 // dialName asks for the name and connects to what was told.
 func (f *farm) dialName(name, port string) *gonet.TCPConn {
 	f.t.Helper()

@@ -1,0 +1,266 @@
+package cell
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+)
+
+const rawPolicy = `  - { name: raw, host: a.example.com, port: 5432, protocol: tcp }
+`
+
+func limited(t *testing.T, hosts string, change func(*rules.Policy)) *rules.Policy {
+	t.Helper()
+	p := *load(t, hosts)
+	change(&p)
+	return &p
+}
+
+func echo(c net.Conn) { _, _ = io.Copy(c, c) }
+
+func TestOpenConnectionsHaveABound(t *testing.T) { // 121
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	f := newFarm(t, w, load(t, rawPolicy))
+	to := net.JoinHostPort(f.lookup("a.example.com").String(), "5432")
+	var first net.Conn
+	for i := range 256 {
+		c, err := f.dial(to)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if first == nil {
+			first = c
+		}
+	}
+	if _, err := f.dial(to); err == nil {
+		t.Fatal("connection 257 is accepted")
+	}
+	f.denied("conns_exhausted")
+	if code, _ := f.resolve("a.example.com.", dnsmessage.TypeA); code != dnsmessage.RCodeSuccess {
+		t.Error("questions are no longer answered")
+	}
+	first.Close()
+	waitFor(t, "there is room again", func() bool { return f.cell.Stats().Open < 256 })
+	if _, err := f.dial(to); err != nil {
+		t.Errorf("there is room, and %v", err)
+	}
+}
+
+func TestConnectionsMayBeginOnlySoFast(t *testing.T) { // 124
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	for name, p := range map[string]*rules.Policy{
+		"the policy's rate": limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.Rate = rules.Rate{Count: 3, Per: time.Hour} }),
+		"the entry's rate":  load(t, strings.Replace(rawPolicy, "tcp", "tcp, rate: 3/h", 1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFarm(t, w, p)
+			to := net.JoinHostPort(f.lookup("a.example.com").String(), "5432")
+			for i := range 5 {
+				c, err := f.dial(to)
+				if (err == nil) != (i < 3) {
+					t.Errorf("connection %d: %v", i, err)
+				}
+				if err == nil {
+					c.Close()
+				}
+			}
+			f.denied("rate_exhausted")
+		})
+	}
+}
+
+// No byte beyond a budget is passed on, and what was within it is.
+func TestBytesHaveABudget(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		p    *rules.Policy
+		code string
+		tx   int // bytes that may go; 0 is all
+	}{
+		{"none", load(t, rawPolicy), "", 0},
+		{"sent to all", limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.TxBytes = 1500 }), "tx_exhausted", 1500},
+		{"received from all", limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.RxBytes = 1500 }), "rx_exhausted", 2000},
+		{"sent to the entry", load(t, strings.Replace(rawPolicy, "tcp", "tcp, tx_bytes: 1500", 1)), "bytes_exhausted", 1500},
+		{"received from the entry", load(t, strings.Replace(rawPolicy, "tcp", "tcp, rx_bytes: 1500", 1)), "bytes_exhausted", 2000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			var r recorder
+			w.host(t, "a.example.com", "8.8.4.4", "5432", func(c net.Conn) {
+				buf := make([]byte, 1000)
+				for {
+					n, err := c.Read(buf)
+					r.mu.Lock()
+					r.data = append(r.data, buf[:n]...)
+					r.mu.Unlock()
+					if err != nil {
+						return
+					}
+					_, _ = c.Write(buf[:n])
+				}
+			})
+			f := newFarm(t, w, c.p)
+			conn := f.dialName("a.example.com", "5432")
+			got := 0
+			for range 3 { // 1,000 bytes there and back
+				_, err := conn.Write(make([]byte, 1000))
+				if err != nil {
+					break
+				}
+				n, err := io.ReadFull(conn, make([]byte, 1000))
+				got += n
+				if err != nil {
+					break
+				}
+			}
+			if c.code == "" {
+				if got != 3000 {
+					t.Errorf("%d bytes came back", got)
+				}
+				return
+			}
+			f.denied(c.code)
+			if n := len(r.text()); n > c.tx || got != 1000 {
+				t.Errorf("%d bytes went, %d came back", n, got)
+			}
+			before := len(r.text()) // the budget is the box's, not the connection's
+			if again, err := f.dial(net.JoinHostPort(f.lookup("a.example.com").String(), "5432")); err == nil {
+				_, _ = again.Write(make([]byte, 1000))
+				if n, err := io.ReadFull(again, make([]byte, 1000)); err == nil || n > 0 {
+					t.Errorf("a new connection gets %d bytes", n)
+				}
+			}
+			if n := len(r.text()); n > c.tx+1000 || c.tx == 1500 && n != before {
+				t.Errorf("a new connection has a new budget: %d bytes went", n)
+			}
+		})
+	}
+}
+
+func TestAConnectionOnWhichNothingMovesEnds(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	f := newFarm(t, w, load(t, rawPolicy), func(c *Config) { c.Timeouts.Idle = 200 * time.Millisecond })
+	quiet, busy := f.dialName("a.example.com", "5432"), f.dialName("a.example.com", "5432")
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		for range 20 {
+			_, _ = busy.Write([]byte("x"))
+			if _, err := io.ReadFull(busy, make([]byte, 1)); err != nil {
+				t.Errorf("a busy connection ended: %v", err)
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	if !ended(quiet) {
+		t.Error("it goes on")
+	}
+	f.event(func(e event.Event) bool { return e.Kind == event.Close && e.Code == "idle" }, "the end")
+	<-stop
+}
+
+// A panic ends its connection and nothing else.
+func TestAPanicEndsOneConnection(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	var bomb atomic.Bool
+	f := newFarm(t, w, load(t, rawPolicy), func(c *Config) {
+		c.Dialer.Map = func(a netip.AddrPort) netip.AddrPort {
+			if bomb.Load() {
+				panic("of the test")
+			}
+			return w.place(a)
+		}
+	})
+	good := f.dialName("a.example.com", "5432")
+	bomb.Store(true)
+	if _, err := f.dial(net.JoinHostPort(f.lookup("a.example.com").String(), "5432")); err == nil {
+		t.Error("a connection whose handler failed is accepted")
+	}
+	bomb.Store(false)
+	_, _ = good.Write([]byte("still"))
+	if _, err := io.ReadFull(good, make([]byte, 5)); err != nil {
+		t.Errorf("another connection: %v", err)
+	}
+	if s := f.cell.Stats(); s.Panics != 1 || s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// One box's storm of questions, denied connections and half-open ones does not
+// keep another from its work, and leaves nothing behind.
+func TestAStormInOneBoxIsBoundedAndNoOtherBoxsMatter(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	calm, wild := newFarm(t, w, load(t, rawPolicy)), newFarm(t, w, load(t, rawPolicy))
+	before := runtime.NumGoroutine()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 3000 {
+			go wild.knock(i)
+			_, _ = wild.ask("8.8.8.8:53", query(t, fmt.Sprintf("d%d.evil.net.", i), dnsmessage.TypeA))
+		}
+	}()
+	worst := time.Duration(0)
+	for range 50 {
+		begin := time.Now()
+		c := calm.dialName("a.example.com", "5432")
+		_, _ = c.Write([]byte("x"))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		worst = max(worst, time.Since(begin))
+	}
+	<-done
+	t.Logf("the worst of 50 connections beside the storm took %v", worst)
+	s := wild.cell.Stats()
+	if len(s.Denials) > maxDenials+8 || s.Lost == 0 {
+		t.Errorf("%d denials are kept, %d events lost", len(s.Denials), s.Lost)
+	}
+	total := int64(0)
+	for _, d := range s.Denials {
+		if d.Kind == event.DNS {
+			total += d.Count
+		}
+	}
+	if total != 3000 {
+		t.Errorf("%d denied questions were counted", total)
+	}
+	waitFor(t, "the storm has left nothing behind", func() bool {
+		return wild.cell.Stats().Open == 0 && runtime.NumGoroutine() < before+50
+	})
+}
+
+func TestTenThousandNamesBelowAWildcardAreBounded(t *testing.T) {
+	f := newFarm(t, newWorld(), limited(t, "  - { host: \"*.w.example.com\", tls: splice }\n", func(p *rules.Policy) { p.Limits.Names = 65536 }))
+	in := ingress{f.cell}
+	seen := map[string]bool{}
+	for i := range 10000 {
+		_, addrs := unpack(t, in.DNS(query(t, fmt.Sprintf("n%d.w.example.com.", i), dnsmessage.TypeA)))
+		if len(addrs) != 1 || seen[addrs[0].String()] && i < 4096 {
+			t.Fatalf("name %d: %v", i, addrs)
+		}
+		seen[addrs[0].String()] = true
+	}
+	_, addrs := unpack(t, in.DNS(query(t, "n9999.w.example.com.", dnsmessage.TypeA)))
+	if name, _, ok := f.cell.names.Lookup(addrs[0]); !ok || name != "n9999.w.example.com" {
+		t.Errorf("the last name is %q, %v", name, ok)
+	}
+}
