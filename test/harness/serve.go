@@ -25,6 +25,8 @@ type Server struct {
 	// Binary is started in place of the tested one from the next start on, if it
 	// is not empty.
 	Binary string
+	// Change, if it is not nil, may change the command of the next starts.
+	Change func(*exec.Cmd)
 
 	t    testing.TB
 	args []string
@@ -103,6 +105,9 @@ func (d *Server) command() *exec.Cmd {
 	cmd.Env = append(cmd.Env, "SUNABA_API_KEY="+d.Key)
 	if d.Binary != "" {
 		cmd.Path = d.Binary
+	}
+	if d.Change != nil {
+		d.Change(cmd)
 	}
 	return cmd
 }
