@@ -67,6 +67,7 @@ func (w *world) check() {
 	}
 	w.strayForks(rows)
 	w.snapshots()
+	w.allVolumes()
 	// Whoever got no answer asks again, and gets one box for one request. Who asked
 	// for a warm one looks into the list first: as soon as it asks again, there are
 	// boxes on the host that no row knows.

@@ -36,6 +36,7 @@ type world struct {
 	kills   map[string]int  // at moments
 	kept    map[string]bool // snapshots: whether they are, or are no more
 	warm    int             // boxes that were handed out warm
+	volumes map[string]*volume
 }
 
 // wanted is a request for a box.
@@ -69,7 +70,7 @@ type program struct {
 func newWorld(t *testing.T, u harness.User) *world {
 	t.Helper()
 	harness.NothingLeft(t)
-	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}, kills: map[string]int{}}
+	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}, volumes: map[string]*volume{}, kills: map[string]int{}}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func (w *world) welcome(id, tier string) *known {
 
 // steps are what is done with a box. Each notes what was told.
 func (w *world) steps() []func(*known, *rand.Rand) error {
-	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall, w.snapshot, w.fork}
+	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall, w.snapshot, w.volume, w.fork}
 }
 
 func path(k *known) string { return "/v1/boxes/" + k.id }

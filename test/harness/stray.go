@@ -14,7 +14,8 @@ import (
 
 // Stray lists what there is on this host of boxes that were made below u's state
 // folder and are none of live, and of a daemon that is not pid: what a crash must
-// not leave. Loops is how many file systems of live boxes are behind loop devices.
+// not leave. Loops is how many stores of live boxes are behind loop devices; no live
+// box has a volume.
 // What was killed may take a moment to be gone.
 func Stray(t testing.TB, u User, pid int, live []string, loops int) []string {
 	t.Helper()
@@ -60,8 +61,11 @@ func stray(t testing.TB, u User, pid int, live []string, loops int) []string {
 	n := 0
 	devices, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, l := range devices {
-		if b, _ := os.ReadFile(l); strings.Contains(string(b), state+"/store/") {
+		switch b, _ := os.ReadFile(l); {
+		case strings.Contains(string(b), state+"/store/"):
 			n++
+		case strings.Contains(string(b), state+"/volumes/"):
+			all = append(all, "loop device "+l+" holds a volume")
 		}
 	}
 	if n != loops {
