@@ -97,7 +97,15 @@ func sandboxOf(c config.Config) (json.RawMessage, error) {
 	put(cycle, "reuse", c.Reuse, d.Reuse)
 	put(cycle, "pool_size", c.PoolSize, d.PoolSize)
 	if c.Net != d.Net {
-		top["network"] = map[string]any{"mode": c.Net.Mode}
+		network := map[string]any{"mode": c.Net.Mode}
+		if len(c.Allowlist) > 0 {
+			network["allowlist"] = c.Allowlist
+		}
+		if c.PolicyFile != "" {
+			return nil, box.Errorf(box.Unsupported, "configure", "cannot send the policy file %s to a daemon in this build", c.PolicyFile).
+				WithHint("say what is allowed with --allow or network.allowlist")
+		}
+		top["network"] = network
 	}
 	for name, section := range map[string]map[string]any{"resource_limits": limits, "filesystem": files, "lifecycle": cycle} {
 		if len(section) > 0 {

@@ -15,11 +15,11 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 	values := map[string]string{
 		"trust": "trusted", "image": "base", "user": "root", "env": "A=1", "cpu": "0.25", "memory": "64m", "timeout": "90s", "idle": "5",
 		"grace": "0", "max-processes": "7", "max-open-files": "77", "disk": "2m", "max-files": "777", "max-output": "12345", "on-limit": "kill",
-		"network": "none", "writable-dir": "/data/x", "no-mount": "/srv/secret", "reuse": "true", "tier": "process", "mount": "/srv:/in", "volume": "data:/data:ro",
+		"network": "allowlist", "allow": "*.example.com:8443", "writable-dir": "/data/x", "no-mount": "/srv/secret", "reuse": "true", "tier": "process", "mount": "/srv:/in", "volume": "data:/data:ro",
 	}
 	names := []string{"tier", "mount"}
 	for _, k := range keyFlags() {
-		if k.Flag != "host-prefix" { // the operator's: requests may not have it
+		if k.Flag != "host-prefix" && k.Flag != "network-policy" { // files of the operator's host: requests may not name them
 			names = append(names, k.Flag)
 		}
 	}
@@ -33,7 +33,11 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
 		fs.SetOutput(io.Discard)
 		f.define(fs)
-		if err := fs.Parse([]string{"--" + name + "=" + v}); err != nil {
+		line := []string{"--" + name + "=" + v}
+		if name == "allow" { // which has no effect without a network
+			line = append(line, "--network=allowlist")
+		}
+		if err := fs.Parse(line); err != nil {
 			t.Errorf("--%s: %v", name, err)
 			continue
 		}
@@ -47,7 +51,7 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 			t.Errorf("--%s: %v", name, err)
 			continue
 		}
-		if name != "network" && sent == nil {
+		if sent == nil {
 			t.Errorf("--%s: nothing is sent", name)
 		}
 		got, err := wishOf(sent)

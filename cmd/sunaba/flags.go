@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/engine"
 )
 
 // runFlags is what `sunaba run` was asked for.
 type runFlags struct {
 	cfg config.Config
+	net *rules.Policy // of mode allowlist
 
 	code        string // -e
 	hasCode     bool
@@ -202,6 +205,9 @@ func (f *runFlags) configure(file string, settings []setting) error {
 		f.asked.time = f.asked.time || s.flag == "timeout"
 		f.asked.output = f.asked.output || s.flag == "max-output"
 	}
+	if err := f.network(settings); err != nil {
+		return err
+	}
 	if f.tier != "" {
 		probe := f.cfg // only to check the name with the same words as in a file
 		if err := probe.Set("runtime", f.tier); err != nil {
@@ -209,6 +215,33 @@ func (f *runFlags) configure(file string, settings []setting) error {
 		}
 	}
 	return nil
+}
+
+// network reads the policy of mode allowlist.
+func (f *runFlags) network(settings []setting) error {
+	if err := f.cfg.CheckNetwork(); err != nil {
+		return err
+	}
+	if f.cfg.Net.Mode == box.NetNone {
+		// A file may have a list that --network none puts out of use.
+		i := slices.IndexFunc(settings, func(s setting) bool { return s.flag == "allow" || s.flag == "network-policy" })
+		if i >= 0 {
+			return box.Errorf(box.Invalid, "run", "cannot use --%s without a network: it would have no effect", settings[i].flag).
+				WithHint("add --network allowlist")
+		}
+		return nil
+	}
+	var err error
+	f.net, err = networkPolicy(f.cfg, f.folders()...)
+	return err
+}
+
+// folders is where files of the box come to lie beside its mounts.
+func (f *runFlags) folders() []string {
+	if f.out == "" {
+		return nil
+	}
+	return []string{f.out}
 }
 
 // flagValue names the flag beside the key that it stands for.
@@ -231,7 +264,11 @@ func loadConfig(file string) (config.Config, error) {
 	if st, err := in.Stat(); err == nil && st.IsDir() {
 		return config.Config{}, fmt.Errorf("cannot load configuration: %s is a folder", file)
 	}
-	return config.Load(file, in)
+	cfg, err := config.Load(file, in)
+	if err == nil && cfg.PolicyFile != "" && !filepath.IsAbs(cfg.PolicyFile) {
+		cfg.PolicyFile = filepath.Join(filepath.Dir(file), cfg.PolicyFile)
+	}
+	return cfg, err
 }
 
 // mountSetting turns SRC:DST[:rw|:ro] into a configuration key and value. A

@@ -49,6 +49,8 @@ func command(args []string) int {
 		return nounCommand("volume", volumeVerbs(), volumeUsage, args[1:])
 	case "recover":
 		return recoverCommand(args[1:])
+	case "policy":
+		return policyCommand(args[1:])
 	case "key":
 		return keyCommand(args[1:])
 	case "mcp":
@@ -65,6 +67,6 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, recover, box, snapshot, volume, key, mcp, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, recover, box, snapshot, volume, policy, key, mcp, doctor, version, help\n", args[0])
 	return exitUsage
 }

@@ -19,6 +19,7 @@ usage:
   sunaba box COMMAND ...                 make and use these boxes
   sunaba snapshot COMMAND ...            copies of boxes, from which boxes are made
   sunaba volume COMMAND ...              file systems that outlive boxes
+  sunaba policy COMMAND ...              check and explain what a box may reach
   sunaba key COMMAND ...                 who may call the daemon
   sunaba mcp [flags]                     tools for a model, on standard input and output
   sunaba doctor [-o json]                try every step of a box on this host

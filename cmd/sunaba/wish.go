@@ -41,6 +41,10 @@ func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
 		return engine.Wish{}, box.Errorf(box.Denied, "read request", "cannot use filesystem.host_prefixes in a request: what image host shows of this host is its operator's to say").
 			WithHint("give them to `sunaba serve` in its --config file")
 	}
+	if cfg.PolicyFile != "" {
+		return engine.Wish{}, box.Errorf(box.Denied, "read request", "cannot use network.policy in a request: it names a file of this host").
+			WithHint("send what is allowed as network.allowlist")
+	}
 	return engine.Wish{Policy: cfg.Request(), User: cfg.User, Env: cfg.Environ(), Reuse: cfg.Reuse, PoolSize: cfg.PoolSize}, nil
 }
 

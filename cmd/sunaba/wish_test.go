@@ -23,8 +23,11 @@ func TestARequestsSandboxIsReadAsAFileIs(t *testing.T) {
 		`{"trust":"trusted","trust":"hostile"}`: "trust",
 		`[]`:                                    "no JSON object",
 		`{"trust":}`:                            "no JSON object",
-		`{"filesystem":{"host_prefixes":["/opt/tools"]}}`: "host_prefixes",
-		`{}{}`: "no JSON object",
+		`{"filesystem":{"host_prefixes":["/opt/tools"]}}`:                     "host_prefixes",
+		`{"network":{"mode":"allowlist","policy":"/etc/sunaba/policy.yaml"}}`: "network.policy in a request",
+		`{"network":{"mode":"allowlist","allowlist":["*.com"]}}`:              "top-level",
+		`{"network":{"allowlist":["a.test"]}}`:                                "no effect",
+		`{}{}`:                                                                "no JSON object",
 	} {
 		if _, err := wishOf([]byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want something with %q", bad, err, want)

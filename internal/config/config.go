@@ -34,7 +34,11 @@ type Config struct {
 	Env     map[string]string
 
 	Limits box.Limits // resource_limits
-	Net    box.Net    // network
+	Net    box.Net    // network.mode
+
+	// What a box may reach; see [Config.CheckNetwork].
+	Allowlist  []string // network.allowlist, each as rules.ParseEntry takes it
+	PolicyFile string   // network.policy: a path, as it was written; empty if there is none
 
 	// filesystem
 	Mounts       []box.Mount // the read-only ones first, then as given

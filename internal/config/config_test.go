@@ -15,7 +15,7 @@ const published = `sandbox:
   trust: untrusted           # hostile | untrusted | internal | trusted
   image: host                # host | base
   resource_limits: {cpu: "1.0", memory: "512m", timeout_sec: 60, max_processes: 32, max_open_files: 256, disk: "1g", max_files: 100000, max_output: "1m"}
-  network: {mode: none, allowlist: []}       # none | allowlist; entries like "api.example.com:443"; allowlist is a load error until the gateway exists, never ignored
+  network: {mode: none, allowlist: []}       # none | allowlist; entries like "api.example.com:443"
   filesystem:
     read_only_mounts: [{host: /data/input, container: /input}]
     writable_dir: /workspace
@@ -68,7 +68,7 @@ func TestEveryKeyIsReadFromTheFile(t *testing.T) {
     max_files: 16
     max_output: 0
     on_limit: kill
-  network: {mode: none}
+  network: {mode: allowlist, allowlist: ["api.example.com:443", "*.example.org"]}
   filesystem:
     read_only_mounts: [{host: /data/a, container: /a}, {container: /b, host: /data/b}]
     read_write_mounts: [{host: /data/c, container: /workspace/c}]
@@ -83,12 +83,13 @@ func TestEveryKeyIsReadFromTheFile(t *testing.T) {
 		Env: map[string]string{"LANG": "C.UTF-8", "PORT": "8080", "VERSION": "1.10", "EMPTY": ""},
 		Limits: box.Limits{MilliCPU: 1500, Memory: 64 << 20, Timeout: 90500 * time.Millisecond, Idle: 5 * time.Minute, Grace: 0,
 			Processes: 1, OpenFiles: 16, Disk: 2 << 30, Files: 16, Output: 0, OnLimit: box.LimitKill},
-		Net: box.Net{Mode: box.NetNone},
+		Net: box.Net{Mode: box.NetAllowlist},
 		Mounts: []box.Mount{{Source: "/data/a", Target: "/a", ReadOnly: true}, {Source: "/data/b", Target: "/b", ReadOnly: true},
 			{Source: "/data/c", Target: "/workspace/c"}},
 		Workdir: "/home/user/work", NoMount: []string{"/srv/secret"}, HostPrefixes: []string{"/opt/tools", "/nix"},
-		Volumes: []box.Volume{{Name: "data", Target: "/data"}, {Name: "ref.1", Target: "/ref", ReadOnly: true}, {Name: "x", Target: "/x"}},
-		Reuse:   true, PoolSize: 0,
+		Volumes:   []box.Volume{{Name: "data", Target: "/data"}, {Name: "ref.1", Target: "/ref", ReadOnly: true}, {Name: "x", Target: "/x"}},
+		Allowlist: []string{"api.example.com:443", "*.example.org"},
+		Reuse:     true, PoolSize: 0,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -118,7 +119,9 @@ func TestSetAndFileAgree(t *testing.T) {
 		"resource_limits.max_files":      {"777", "777"},
 		"resource_limits.max_output":     {"10k", "10240"},
 		"resource_limits.on_limit":       {"kill", "kill"},
-		"network.mode":                   {"none", "none"},
+		"network.mode":                   {"allowlist", "allowlist"},
+		"network.allowlist":              {"*.example.com:8443", `["*.example.com:8443"], mode: allowlist}`},
+		"network.policy":                 {"policy.yaml", "policy.yaml, mode: allowlist}"},
 		"filesystem.read_only_mounts":    {"/d/a:b:/in", `[{host: "/d/a:b", container: /in}]`},
 		"filesystem.read_write_mounts":   {"/d/a:/in", "[{host: /d/a, container: /in}]"},
 		"filesystem.writable_dir":        {"/w", "/w"},
@@ -131,9 +134,7 @@ func TestSetAndFileAgree(t *testing.T) {
 	for _, k := range Keys() {
 		s, ok := samples[k.Name]
 		if !ok {
-			if k.Name != "network.allowlist" { // nothing may be set there yet
-				t.Errorf("%s has no sample", k.Name)
-			}
+			t.Errorf("%s has no sample", k.Name)
 			continue
 		}
 		flags := Default()
@@ -145,6 +146,10 @@ func TestSetAndFileAgree(t *testing.T) {
 		doc := "sandbox:\n  " + section + ": " + s.file + "\n"
 		if nested {
 			doc = "sandbox:\n  " + section + ":\n    " + last + ": " + s.file + "\n"
+		}
+		if mode, ok := strings.CutSuffix(s.file, ", mode: allowlist}"); ok { // without which they have no effect
+			doc = "sandbox:\n  network: {" + last + ": " + mode + ", mode: allowlist}\n"
+			flags.Net.Mode = box.NetAllowlist
 		}
 		if file := load(t, doc); !reflect.DeepEqual(flags, file) {
 			t.Errorf("%s:\nflag %+v\nfile %+v", k.Name, flags, file)

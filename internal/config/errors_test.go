@@ -106,10 +106,18 @@ func TestWrongFilesAreToldWithTheirPlace(t *testing.T) {
 		{in("lifecycle", "pool_size: -1"), "3:16", "negative"},
 
 		// Network.
-		{in("network", "mode: allowlist"), "3:11", "gateway is not in this build; only network.mode none is"},
-		{in("network", `allowlist: ["api.example.com:443"]`), "3:17", "gateway is not in this build"},
+		{in("network", `allowlist: ["api.example.com:443"]`), "3:5", "in mode none: they would have no effect"},
+		{in("network", `policy: p.yaml`), "3:5", "in mode none: they would have no effect"},
+		{in("network", `{mode: allowlist, policy: p.yaml, allowlist: ["a.test"]}`), "3:5", "give one of them"},
+		{in("network", `{mode: allowlist, allowlist: ["*.a.test", "b.a.test:80", "http://a.test"]}`), "3:62", `network.allowlist[2] to "http://a.test": it is no host:port`},
+		{in("network", `{mode: allowlist, allowlist: ["*.com"]}`), "3:35", `network.allowlist[0] to "*.com": it stands for a whole top-level domain`},
+		{in("network", `{mode: allowlist, allowlist: ["localhost:80"]}`), "3:35", `to "localhost:80": localhost cannot be allowed: it means the asking machine itself`},
+		{in("network", `{mode: allowlist, allowlist: ["A.test"]}`), "3:35", "write a.test"},
+		{in("network", `{mode: allowlist, allowlist: [80]}`), "3:35", "a whole number"},
+		{in("network", `policy: [p.yaml]`), "3:13", "a single value"},
+		{in("network", `policy: ""`), "3:13", "the path of a file"},
 		{in("network", "allowlist: api.example.com"), "3:16", "allowed: a list"},
-		{in("network", "mode: host"), "3:11", "allowed: none"},
+		{in("network", "mode: host"), "3:11", "allowed: none, allowlist"},
 		{in("network", "mode: 1"), "3:11", "a whole number"},
 
 		// Places.
@@ -183,7 +191,7 @@ func TestAllErrorsOfAFileAreTold(t *testing.T) {
   trust: ful
   memroy: 1
   resource_limits: {memory: 1, cpu: x}
-  network: {mode: allowlist}
+  network: {mode: open}
   filesystem:
     read_only_mounts:
       - {host: /etc/shadow, container: /proc}
@@ -197,7 +205,7 @@ extra: 1
 		got = append(got, fmt.Sprintf("%d %s %s", e.Line, e.Key, box.KindOf(e)))
 	}
 	want := []string{"2 trust invalid", "3 memroy invalid", "4 resource_limits.memory invalid", "4 resource_limits.cpu invalid",
-		"5 network.mode unsupported", "8 filesystem.read_only_mounts[0].host denied", "8 filesystem.read_only_mounts[0].container invalid", "9 extra invalid"}
+		"5 network.mode invalid", "8 filesystem.read_only_mounts[0].host denied", "8 filesystem.read_only_mounts[0].container invalid", "9 extra invalid"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -279,7 +287,7 @@ func TestFlagsGetTheWordsOfTheFile(t *testing.T) {
 		{"resource_limits.cpu", "0", in("resource_limits", `cpu: "0"`)},
 		{"resource_limits.timeout_sec", "-5s", in("resource_limits", `timeout_sec: "-5s"`)},
 		{"trust", "full", "sandbox: {trust: \"full\"}"},
-		{"network.mode", "allowlist", in("network", `mode: "allowlist"`)},
+		{"network.mode", "open", in("network", `mode: "open"`)},
 		{"filesystem.writable_dir", "/etc", in("filesystem", `writable_dir: "/etc"`)},
 	} {
 		config := Default()

@@ -95,9 +95,10 @@ func Keys() []Key {
 		sizeKey("max_output", "max-output", "stdout and stderr together", func(c *Config) *int64 { return &c.Limits.Output }),
 		choice("resource_limits.on_limit", "on-limit", []box.OnLimit{box.LimitRecord, box.LimitKill}, "what happens at max_processes, max_open_files, disk and max_files: the program sees the error and it is recorded, or the box is ended", func(c *Config) *box.OnLimit { return &c.Limits.OnLimit }),
 
-		{Name: "network.mode", Flag: "network", Type: "choice", Default: "none", Allowed: "none", Help: "network of the box; allowlist is an error until the gateway exists", set: setNetwork},
-		{Name: "network.allowlist", Type: "list of host:port", Allowed: "empty", Help: "an entry is an error until the gateway exists", shape: list,
-			set: func(*Config, value) error { return noGateway() }, clear: func(*Config) {}},
+		{Name: "network.mode", Flag: "network", Type: "choice", Default: "none", Allowed: "none, allowlist", Help: "network of the box: none, or what allowlist or policy allow", set: setNetwork},
+		{Name: "network.allowlist", Flag: "allow", Type: "list of host:port", Allowed: "names, or *.NAME; port 443 if none is given", Help: "what mode allowlist allows: plain HTTP on port 80, TLS on any other; empty allows nothing", shape: list,
+			set: setAllow, clear: func(c *Config) { c.Allowlist = nil }},
+		{Name: "network.policy", Flag: "network-policy", Type: "path of a file", Allowed: "instead of allowlist", Help: "policy file for mode allowlist, see egress-policy.md; a relative path begins at the configuration's folder, for the flag at yours", set: setPolicyFile},
 
 		mountKey("filesystem.read_only_mounts", "mount", "host folders or files shown read-only", true),
 		mountKey("filesystem.read_write_mounts", "mount", "host folders or files the program may change", false),

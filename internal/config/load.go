@@ -25,6 +25,7 @@ func Load(name string, r io.Reader) (Config, error) {
 	l := &loader{Reader: settings.Reader{File: name, Op: opLoad}, config: Default()}
 	if root := l.Document(data); root != nil {
 		l.section(root, "", "")
+		l.checkNetwork()
 	}
 	if err := l.Err(); err != nil {
 		return Config{}, err
@@ -34,7 +35,8 @@ func Load(name string, r io.Reader) (Config, error) {
 
 type loader struct {
 	settings.Reader
-	config Config
+	config  Config
+	network settings.Place // where the section of that name is; zero if there is none
 }
 
 // section reads a mapping. The root has one key, sandbox, and the names of all
@@ -64,6 +66,9 @@ func (l *loader) section(n *yaml.Node, name, prefix string) {
 		if known, ok := find(full); ok {
 			l.key(known, v)
 		} else if isSection(full) {
+			if full == "network" {
+				l.network = settings.At(v)
+			}
 			l.section(v, full, full+".")
 		} else {
 			l.unknown(k, name, full)

@@ -48,24 +48,6 @@ func putMount(c *Config, m box.Mount) error {
 	return add(&c.Mounts, m)
 }
 
-func noGateway() error {
-	return box.Errorf(box.Unsupported, opLoad, "the network gateway is not in this build; only network.mode none is, with an empty allowlist")
-}
-
-func setNetwork(c *Config, v value) error {
-	if err := v.want(text); err != nil {
-		return fmt.Errorf("%w: none", err)
-	}
-	switch v.text {
-	case string(box.NetNone):
-		c.Net.Mode = box.NetNone
-		return nil
-	case "allowlist":
-		return noGateway()
-	}
-	return fmt.Errorf("allowed: none")
-}
-
 func setWorkdir(c *Config, v value) error {
 	if err := v.want(text); err != nil {
 		return err

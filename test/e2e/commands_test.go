@@ -77,7 +77,7 @@ func run(ts *testscript.TestScript, code int, args []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		ours = args[:i]
 	}
-	if args[0] == "sunaba" && !(len(args) > 1 && slices.Contains([]string{"box", "snapshot", "volume"}, args[1])) && (slices.Contains(ours, "json") || slices.Contains(ours, "-o=json")) {
+	if args[0] == "sunaba" && !(len(args) > 1 && slices.Contains([]string{"box", "snapshot", "volume", "policy"}, args[1])) && (slices.Contains(ours, "json") || slices.Contains(ours, "-o=json")) {
 		if _, err := document(ts.ReadFile("stdout")); err != nil {
 			ts.Fatalf("%v", err)
 		}

@@ -57,6 +57,26 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
+// CheckEntry says what is wrong with one element of the short form, the text
+// itself left out: a bare reason.
+func CheckEntry(text string) error {
+	h, err := ParseEntry(text)
+	if err != nil {
+		return err
+	}
+	p := &Policy{Version: Version, Short: true, Limits: DefaultLimits(), DNS: defaultDNS(), Hosts: []Host{h}}
+	for _, pr := range p.problems() {
+		switch {
+		case pr.warn:
+		case pr.fix != "":
+			return fmt.Errorf("%s; %s", pr.msg, pr.fix)
+		default:
+			return errors.New(pr.msg)
+		}
+	}
+	return nil
+}
+
 // FromAllowlist makes a policy of the short form: each element is as for
 // [ParseEntry]. An empty list allows nothing.
 func FromAllowlist(entries []string) (*Policy, error) {

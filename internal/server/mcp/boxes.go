@@ -44,8 +44,8 @@ type limits struct {
 }
 
 type network struct {
-	Mode      string   `json:"mode,omitempty" jsonschema:"none"`
-	Allowlist []string `json:"allowlist,omitempty" jsonschema:"host:port pairs that may be reached"`
+	Mode      string   `json:"mode,omitempty" jsonschema:"none or allowlist"`
+	Allowlist []string `json:"allowlist,omitempty" jsonschema:"what mode allowlist allows, as host:port; *.host stands for all names below"`
 }
 
 type filesystem struct {

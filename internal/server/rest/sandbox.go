@@ -82,8 +82,9 @@ func sandboxKeys() []key {
 			{name: "on_limit", forms: text, about: "What happens at max_processes, max_open_files, disk and max_files.", enum: []any{"record", "kill"}},
 		}},
 		{name: "network", about: "What the box can reach.", keys: []key{
-			{name: "mode", forms: text, about: "none: a loopback interface and nothing else."},
-			{name: "allowlist", forms: some, about: "An entry is an error until there is a gateway."},
+			{name: "mode", forms: text, about: "none: a loopback interface and nothing else. allowlist: what allowlist says."},
+			{name: "allowlist", forms: some, about: "What mode allowlist allows, as HOST:PORT; *.HOST stands for all names below. Empty allows nothing."},
+			{name: "policy", forms: text, about: "A policy file of this host; refused in a request."},
 		}},
 		{name: "filesystem", about: "What the box can see.", keys: []key{
 			{name: "read_only_mounts", forms: some, about: "Host folders or files shown read-only, as {host, container}."},

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/settings"
+)
+
+func readPolicyText(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open policy: %w", err)
+	}
+	defer f.Close()
+	return policyText(file, f)
+}
+
+func policyText(file string, f *os.File) ([]byte, error) {
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		return nil, fmt.Errorf("cannot read policy: %s is a folder", file)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, settings.MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read policy: %w", err)
+	}
+	return text, nil
+}
+
+func readPolicy(file string) (*rules.Policy, error) {
+	text, err := readPolicyText(file)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Load(file, text)
+}
+
+// readBoxPolicy reads the policy that a box will live under. No box may have
+// been able to write it: an agent that edits its own policy in its workspace
+// would be its own judge at the next run. What counts is the file that was
+// opened, not its name. Folders are where boxes may write.
+func readBoxPolicy(file string, folders []string) (*rules.Policy, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open policy: %w", err)
+	}
+	defer f.Close()
+	if err := outOfReach(f, folders); err != nil {
+		return nil, box.Errorf(box.Denied, "load policy", "cannot use policy %s: %v", file, err).
+			WithHint("keep it in a folder that no box can write, owned by you")
+	}
+	text, err := policyText(file, f)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Load(file, text)
+}
+
+// outOfReach says how a box, or another user of this host, could write an open
+// file: by the file itself, or by a folder above it. A further name of the file
+// (a hard link, a bind mount) is not found by looking upwards; where boxes may
+// write anything, a file with several names is refused.
+func outOfReach(f *os.File, folders []string) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("it is no regular file")
+	case !ok:
+		return fmt.Errorf("its owner is not known")
+	case !ours(sys.Uid):
+		return fmt.Errorf("it belongs to user %d, who is neither you nor root", sys.Uid)
+	case st.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others than its owner may write it (mode %04o)", st.Mode().Perm())
+	}
+	var writable []fs.FileInfo
+	for _, dir := range folders {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // then no file is in it
+		case err != nil:
+			return fmt.Errorf("a folder where the box may write cannot be looked at: %w", err)
+		default:
+			writable = append(writable, info)
+		}
+	}
+	if len(writable) > 0 && sys.Nlink > 1 {
+		return fmt.Errorf("it has %d names, and the box may write to a folder where one of them may be", sys.Nlink)
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return fmt.Errorf("its place is not known: %w", err)
+	}
+	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("its place is not known: %w", err)
+		}
+		sys, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case !ok || !ours(sys.Uid):
+			return fmt.Errorf("the folder %s above it belongs to another user", dir)
+		case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+			return fmt.Errorf("others may write to the folder %s above it (mode %04o)", dir, info.Mode().Perm())
+		}
+		for _, w := range writable {
+			if os.SameFile(w, info) || os.SameFile(w, st) {
+				return fmt.Errorf("the box may write to it, since it may write to %s", dir)
+			}
+		}
+		if dir == "/" || dir == "." {
+			return nil
+		}
+	}
+}
+
+// ours reports whether a user is one who may judge boxes: root, or who runs
+// this program.
+func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
