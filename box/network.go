@@ -1,5 +1,10 @@
 package box
 
+import (
+	"context"
+	"encoding/json"
+)
+
 // Denial is what a box was denied by its network's rules, for one reason.
 type Denial struct {
 	Kind   string `json:"kind"` // dns, connect, http or link
@@ -24,4 +29,25 @@ type Traffic struct {
 	Sent        int64    `json:"sent_bytes"`     // of what the box sent, what was passed on
 	Received    int64    `json:"received_bytes"` // and to it
 	Denied      []Denial `json:"denied"`         // the most frequent first; at most some hundreds
+}
+
+// NetworkInfo is what is known of the network of a box that lasts.
+type NetworkInfo struct {
+	Mode NetMode
+	// Rules are those in force, as JSON; nil without a network.
+	Rules []byte
+	// Up says that the gateway has the box's link. While it has not, nothing answers.
+	Up      bool
+	Traffic Traffic
+}
+
+// NetworkService is the part of a [Service] that says what boxes reach.
+type NetworkService interface {
+	// Network tells of a box's network, also of one that is no more.
+	Network(context.Context, Caller, ID) (NetworkInfo, error)
+	// SetNetwork puts other rules in force: the key `network` of a configuration, as
+	// a JSON object. When it returns, open connections that they do not allow are
+	// closed. A box that was made without a network gets none, and one with a network
+	// keeps it: with no rules it reaches nothing.
+	SetNetwork(context.Context, Caller, ID, json.RawMessage) (NetworkInfo, error)
 }

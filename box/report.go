@@ -42,6 +42,7 @@ type Report struct {
 	Image          string     `json:"image"` // name, and digest where the image has one: base@sha256:...
 	Start          StartKind  `json:"start"`
 	Policy         Policy     `json:"policy"`
+	Network        Traffic    `json:"network"` // what became of it; all zero without one
 	Weak           []string   `json:"weak"`
 	Error          *ErrorJSON `json:"error,omitempty"` // set only when Sunaba failed
 }

@@ -42,6 +42,7 @@ type Service interface {
 	Whoami(context.Context, Caller) (Allowance, error)
 	SnapshotService
 	VolumeService
+	NetworkService
 }
 
 // Caller is who asks.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,6 +36,7 @@ type runFlags struct {
 	allowWeaker bool
 	strict      bool
 	daemon      bool
+	resolvers   []netip.AddrPort // instead of the host's
 
 	args    []string
 	command bool // args came after "--"
@@ -99,6 +101,7 @@ func (f *runFlags) options(file *string, settings *[]setting) []option {
 		{[]string{"allow-weaker-tier"}, "", "let --tier go below what --trust asks for", on(&f.allowWeaker)},
 		{[]string{"strict"}, "", "refuse to run if this host cannot enforce everything", on(&f.strict)},
 		{[]string{"daemon"}, "", "let the daemon run it (SUNABA_SERVER, SUNABA_API_KEY)", on(&f.daemon)},
+		{[]string{"resolver"}, "ADDRESS", "a DNS server for names that the box may reach, instead of this host's; may be repeated", addResolver(&f.resolvers)},
 		{[]string{"state"}, "FOLDER", "for images and running boxes", text(&f.state)},
 	}
 }

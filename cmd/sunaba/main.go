@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/gate"
 	_ "github.com/sunaba-dev/sunaba/internal/procguard" // before gVisor's packages initialize
 	"github.com/sunaba-dev/sunaba/internal/tier/gvisor"
 	"github.com/sunaba-dev/sunaba/internal/tier/process"
@@ -22,6 +23,9 @@ import (
 func main() {
 	// Parts of a box are this program re-executed; they look at nothing else.
 	if code, ok := process.Dispatch(os.Args); ok {
+		os.Exit(code)
+	}
+	if code, ok := gate.Dispatch(os.Args); ok {
 		os.Exit(code)
 	}
 	gvisor.Dispatch(os.Args)

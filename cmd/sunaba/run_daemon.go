@@ -18,7 +18,7 @@ func runAtDaemon(ctx context.Context, f *runFlags, prog program, seeds []box.See
 	for _, o := range []struct {
 		name string
 		set  bool
-	}{{"--tty", f.tty}, {"--out", f.out != ""}, {"--state", f.state != ""}, {"--allow-weaker-tier", f.allowWeaker}} {
+	}{{"--tty", f.tty}, {"--out", f.out != ""}, {"--state", f.state != ""}, {"--resolver", len(f.resolvers) > 0}, {"--allow-weaker-tier", f.allowWeaker}} {
 		if o.set {
 			return nil, box.Errorf(box.Invalid, "run", "cannot use %s with --daemon", o.name).
 				WithHint("`sunaba box` has terminals and files")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -39,6 +40,7 @@ type serveFlags struct {
 	volumes       volumeBounds
 	warm          int
 	templates     string // file
+	resolvers     []netip.AddrPort
 	logFormat     string
 	openMetrics   bool
 	destroy       bool
@@ -84,6 +86,7 @@ func parseServe(args []string) (*serveFlags, error) {
 	fs.StringVar(&f.templates, "templates", "", "file of boxes that are prepared once and copied: see docs/templates.md")
 	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once")
 	fs.IntVar(&f.rules.Line, "line", f.rules.Line, "requests of one tenant that may wait for a box")
+	fs.Func("resolver", "a DNS server for names that boxes may reach, instead of this host's; may be repeated", addResolver(&f.resolvers))
 	fs.StringVar(&f.logFormat, "log", "text", "text or json")
 	fs.BoolVar(&f.destroy, "destroy-boxes", false, "destroy all boxes at the end, instead of leaving them to the next start")
 	fs.BoolVar(&f.openMetrics, "open-metrics", false, "serve /metrics without a key")
@@ -126,7 +129,7 @@ It ends on SIGTERM and Ctrl-C. Boxes live on and are taken up by the next start.
 flags:
 `)
 	fs.VisitAll(func(f *flag.Flag) {
-		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
+		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "resolver": "ADDRESS", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
 		a, ok := arg[f.Name]
 		if !ok {
 			a = "N"
@@ -177,7 +180,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 	}
 	s, err := newService(ctx, serviceOptions{
 		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots, volumes: &f.volumes,
-		warm: f.warm, templates: templates, log: log,
+		warm: f.warm, templates: templates, resolvers: f.resolvers, log: log,
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/guest"
+	"github.com/sunaba-dev/sunaba/internal/egress/keeper"
 	"github.com/sunaba-dev/sunaba/internal/engine"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
@@ -33,6 +35,7 @@ type serviceOptions struct {
 	volumes    *volumeBounds // nil = none are kept
 	warm       int           // boxes for requests that reuse
 	templates  []engine.Template
+	resolvers  []netip.AddrPort // instead of the host's
 	log        *slog.Logger
 }
 
@@ -56,15 +59,17 @@ type service struct {
 	store     *store.Store
 	snapshots *snapshot.Store
 	volumes   *volume.Store // nil = none
+	keeper    *keeper.Keeper
 }
 
-// Close gives the boxes up. They live on.
+// Close gives the boxes up. They live on, without a network until somebody takes
+// them up again.
 func (s *service) Close() error {
 	err := s.Service.Close()
 	if s.volumes != nil {
 		err = errors.Join(err, s.volumes.Close())
 	}
-	return errors.Join(err, s.snapshots.Close(), s.store.Close())
+	return errors.Join(err, s.keeper.Close(), s.snapshots.Close(), s.store.Close())
 }
 
 // snapshotBounds are what one tenant may keep of its boxes.
@@ -101,8 +106,11 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 			return nil, errors.Join(err, snaps.Close(), st.Close())
 		}
 	}
+	e := newEngine(o.state, common{imageDir: o.images, debug: os.Getenv("SUNABA_DEBUG")})
+	gateway := newKeeper(o.resolvers, o.log)
+	e.Egress = gateway
 	s, err := engine.Start(ctx, engine.Config{
-		Engine: newEngine(o.state, common{imageDir: o.images, debug: os.Getenv("SUNABA_DEBUG")}),
+		Engine: e,
 		Store:  st,
 		Gate:   tenant.NewGate(o.rules),
 		Parse:  wishOf,
@@ -127,9 +135,9 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		if vols != nil {
 			err = errors.Join(err, vols.Close())
 		}
-		return nil, errors.Join(err, snaps.Close(), st.Close())
+		return nil, errors.Join(err, gateway.Close(), snaps.Close(), st.Close())
 	}
-	return &service{s, st, snaps, vols}, nil
+	return &service{s, st, snaps, vols, gateway}, nil
 }
 
 // clientSession is a service for one client, in a folder of its own: its boxes end

@@ -9,6 +9,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -26,6 +27,22 @@ import (
 // use.
 type Engine struct {
 	Tiers []box.Tier // in this build, in any order
+	// Egress gives boxes a network; nil gives none.
+	Egress Egress
+}
+
+// Egress hands the links of boxes over to the gateway, with compiled rules. A
+// generation counts the changes of a box's rules, from 1.
+type Egress interface {
+	// Attach takes over the link's file. What comes out of the box is judged when it
+	// returns.
+	Attach(ctx context.Context, id box.ID, l box.Link, rules json.RawMessage, generation uint64) error
+	// Update puts other rules in force, of a higher generation.
+	Update(ctx context.Context, id box.ID, rules json.RawMessage, generation uint64) error
+	// Traffic is Unavailable of a box whose link is not there.
+	Traffic(context.Context, box.ID) (box.Traffic, error)
+	// Detach gives up the link; nothing answers the box any more.
+	Detach(context.Context, box.ID) box.Traffic
 }
 
 // Request is one run.
@@ -117,6 +134,12 @@ func (r *run) do(ctx context.Context) (err error) {
 	if n, ok := b.(interface{ RootImage() string }); ok {
 		r.rep.Image = n.RootImage()
 	}
+	if d.Spec.Net.Mode == box.NetAllowlist {
+		if err := r.e.link(ctx, b, r.req.Policy.Reach, 1); err != nil {
+			return err
+		}
+		defer func() { r.rep.Network = r.e.Egress.Detach(context.WithoutCancel(ctx), b.ID()) }()
+	}
 	r.phase(PhaseRunning)
 	res, err := r.runCommand(ctx, b, d.Spec)
 	if err != nil {
@@ -156,7 +179,7 @@ func (e *Engine) decide(p policy.Request, id box.ID) (policy.Decision, box.Tier,
 	if p.Spec.Mounts, err = judgeMounts(p.Spec.Mounts, p.Spec.NoMount, p.MountRoots); err != nil {
 		return policy.Decision{}, nil, err
 	}
-	h := policy.Host{Usable: make(map[box.TierName]box.Caps)}
+	h := policy.Host{Usable: make(map[box.TierName]box.Caps), Gateway: e.Egress != nil}
 	for _, t := range e.Tiers {
 		h.Built = append(h.Built, t.Name())
 		// Whether it really works is seen by creating the box: that fails

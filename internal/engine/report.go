@@ -28,6 +28,7 @@ func newReport(req Request) *box.Report {
 		Artifacts: []box.Artifact{},
 		Weak:      []string{},
 		Start:     box.StartCold,
+		Network:   box.Traffic{Denied: []box.Denial{}},
 		Image:     string(p.Spec.Image),
 		Policy:    policy.InForce(p.Spec, p.Trust, req.User),
 	}

@@ -166,6 +166,9 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 		Tier: d.Tier, Limits: l, Workdir: d.Spec.Workdir, User: w.User, Env: w.Env, Idle: req.Idle, OnIdle: req.OnIdle,
 		Policy: policy.InForce(d.Spec, w.Policy.Trust, w.User), Sandbox: req.Sandbox,
 	}
+	if d.Spec.Net.Mode == box.NetAllowlist {
+		k.Reach, k.Generation = w.Policy.Reach, 1
+	}
 	if len(k.Sandbox) == 0 {
 		k.Sandbox = json.RawMessage("{}")
 	}
@@ -258,9 +261,14 @@ func (s *Service) raise(ctx context.Context, r box.Record, k kept, w Wish, tier 
 	}
 	complete(&r, &k, b)
 	live := s.newLive(r, k, b, s.cfg.Guest(b.Agent), pass)
-	if err := s.renewGuest(ctx, r.ID, live.guest, w.from); err != nil {
+	err = s.renewGuest(ctx, r.ID, live.guest, w.from)
+	if err == nil {
+		err = s.linkUp(ctx, live)
+	}
+	if err != nil {
 		live.cancel()
 		live.guest.Close()
+		s.linkDown(ctx, live)
 		return nil, r, s.unmade(ctx, r.ID, errors.Join(err, destroy(ctx, b)))
 	}
 	r, err = s.cfg.Store.Change(context.WithoutCancel(ctx), r.ID, func(now *box.Record) (err error) {
@@ -283,12 +291,18 @@ func (s *Service) adopt(ctx context.Context, r box.Record, k kept, w Wish, warm 
 	if r.Spec, err = json.Marshal(k); err != nil {
 		return nil, r, fmt.Errorf("cannot keep box: %w", err)
 	}
+	live := s.newLive(r, k, warm.box, warm.guest, pass)
 	fault.Here("engine.lease-bound")
-	if err := s.cfg.Store.Add(ctx, r); err != nil {
+	if err = s.linkUp(ctx, live); err == nil {
+		err = s.cfg.Store.Add(ctx, r)
+	}
+	if err != nil {
+		live.cancel()
+		s.linkDown(ctx, live)
 		return nil, r, err
 	}
 	fault.Here("engine.lease-added")
-	return s.newLive(r, k, warm.box, warm.guest, pass), r, nil
+	return live, r, nil
 }
 
 // complete notes what is known of a box once it is there.

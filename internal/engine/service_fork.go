@@ -32,7 +32,7 @@ func (s *Service) Fork(ctx context.Context, c box.Caller, id box.ID, req box.For
 	if err != nil {
 		return nil, err
 	}
-	each := box.CreateRequest{Sandbox: l.kept.Sandbox, Metadata: req.Metadata, TTL: req.TTL, Idle: l.kept.Idle, OnIdle: l.kept.OnIdle}
+	each := box.CreateRequest{Sandbox: l.row().Sandbox, Metadata: req.Metadata, TTL: req.TTL, Idle: l.kept.Idle, OnIdle: l.kept.OnIdle}
 	if each.Metadata == nil {
 		r, err := s.cfg.Store.Box(ctx, c.Tenant, id)
 		if err != nil {

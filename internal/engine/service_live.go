@@ -35,6 +35,11 @@ type kept struct {
 	Volumes      []box.Volume  `json:",omitempty"`
 	Start        box.StartKind `json:",omitempty"`
 	StartReason  string        `json:",omitempty"`
+	// Reach are the compiled rules of the box's network, and Generation the number of
+	// their last change; nil without a network. Traffic is of a box that is no more.
+	Reach      json.RawMessage `json:",omitempty"`
+	Generation uint64          `json:",omitempty"`
+	Traffic    *box.Traffic    `json:",omitempty"`
 }
 
 // live is a box that runs.
@@ -56,6 +61,8 @@ type live struct {
 	used  time.Time // when the last one ended
 	kills kills
 
+	network network // what kept says of it; see live.row
+
 	stands bool          // it is paused, or about to be, or about to go on
 	since  time.Time     // when it was paused; zero while it runs
 	turn   chan struct{} // held by whoever changes that
@@ -72,6 +79,7 @@ func (s *Service) newLive(r box.Record, k kept, b box.Lasting, g Agent, p *tenan
 	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now(), turn: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	l.guest = g
+	l.network.take(k)
 	return l
 }
 
@@ -113,7 +121,7 @@ func (l *live) giveUp() {
 	l.ending.Store(true)
 	l.cancel()
 	l.guest.Close()
-	l.box.Detach()
+	l.box.Detach() // its link stays with the keeper, until that ends
 }
 
 func (l *live) setEnds(t time.Time) {
@@ -175,7 +183,7 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 		return err // it stays known, and the reaper tries again
 	}
 	fault.Here("engine.destroy-cleared")
-	if err := s.bury(ctx, l.id, l.kept, l.reason, l.detail, l.account); err != nil {
+	if err := s.bury(ctx, l.id, l.row(), l.reason, l.detail, l.account); err != nil {
 		return err // a row that says that it runs would never be true again
 	}
 	fault.Here("engine.destroy-told")
@@ -203,6 +211,7 @@ func (s *Service) clear(ctx context.Context, l *live) error {
 	}
 	l.cancel()
 	l.guest.Close()
+	s.linkDown(ctx, l)
 	if err := destroy(ctx, l.box); err != nil {
 		return err
 	}
@@ -232,6 +241,7 @@ func (s *Service) reap() {
 			}
 			s.work.Go(func() {
 				defer l.reaping.Store(false)
+				s.relink(l)
 				reason, detail := l.over(s.ctx), l.tooLong(s.cfg.MaxPaused)
 				if reason == "" && detail != "" {
 					reason = box.ReasonTTL

@@ -215,7 +215,7 @@ func (s *Service) become(ctx context.Context, l *live, p box.Phase, since time.T
 		if r.Phase == box.PhaseDestroyed {
 			return gone(l.id, *r)
 		}
-		k := l.kept
+		k := l.row()
 		k.Paused = since
 		if !r.Ends.IsZero() {
 			r.Ends = r.Ends.Add(later)

@@ -89,7 +89,7 @@ func specOf(shape pool.Shape, id box.ID) box.Spec {
 		cpu = 1000 * shape.Processors
 	}
 	sp := box.Spec{
-		ID: id, Image: shape.Image, Workdir: shape.Workdir, Hostname: shape.Hostname, Net: box.Net{Mode: box.NetNone}, Lasting: true,
+		ID: id, Image: shape.Image, Workdir: shape.Workdir, Hostname: shape.Hostname, Net: box.Net{Mode: shape.Net}, Lasting: true,
 		Limits: box.Limits{
 			MilliCPU: cpu, Memory: shape.Memory, Disk: shape.Disk, Files: shape.Files, Processes: shape.Processes,
 			OpenFiles: shape.OpenFiles, OnLimit: shape.OnLimit,

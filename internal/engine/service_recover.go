@@ -194,6 +194,7 @@ func (s *Service) recoverOne(ctx context.Context, r box.Record) (*live, error) {
 			l.guest.Close()
 			return nil, errors.Join(err, destroy(ctx, b))
 		}
+		s.relink(l)
 		return l, nil
 	}
 	return nil, fmt.Errorf("tier %s is not in this build", r.Tier)

@@ -68,7 +68,7 @@ func (s *Service) Snapshot(ctx context.Context, c box.Caller, id box.ID, req box
 	if err != nil {
 		return none, err
 	}
-	row := store.Snapshot{Tenant: c.Tenant, Principal: c.Principal, Sandbox: l.kept.Sandbox, SnapshotInfo: box.SnapshotInfo{
+	row := store.Snapshot{Tenant: c.Tenant, Principal: c.Principal, Sandbox: l.row().Sandbox, SnapshotInfo: box.SnapshotInfo{
 		Name: req.Name, Kind: head.Kind, Tier: head.Tier, Image: r.Image, Box: id, Created: now(),
 	}}
 	if row.ID, row.Bytes, err = d.Keep(head, id, row.Created); err != nil {

@@ -35,6 +35,9 @@ type Request struct {
 	// MountRoots, if not nil, are the only folders of the host below which the
 	// sources of mounts may lie, with all links resolved.
 	MountRoots []string
+	// Reach are the rules of the box's network, compiled, for who enforces them; not
+	// looked at here. Nil = there are none.
+	Reach []byte
 
 	Spec box.Spec
 }
@@ -43,6 +46,8 @@ type Request struct {
 type Host struct {
 	Built  []box.TierName            // tiers in this binary
 	Usable map[box.TierName]box.Caps // what probing found; a tier that is not here counts as not usable
+	// Gateway says that there is one for the network of boxes.
+	Gateway bool
 }
 
 // Decision is the answer.
@@ -67,6 +72,9 @@ func Decide(req Request, host Host) (Decision, error) {
 	}
 	spec, err := checkSpec(req.Spec)
 	if err != nil {
+		return Decision{}, err
+	}
+	if err := checkNet(req, host); err != nil {
 		return Decision{}, err
 	}
 	c, err := choose(req, host)
@@ -125,14 +133,27 @@ func checkSpec(spec box.Spec) (box.Spec, error) {
 	default:
 		return spec, box.Errorf(box.Invalid, op, "cannot use image %q: allowed: host, base", spec.Image)
 	}
-	if spec.Net.Mode != box.NetNone {
-		return spec, box.Errorf(box.Unsupported, op, "cannot use network mode %q: the gateway is not in this build; allowed: none", spec.Net.Mode)
-	}
 	spec.Mounts = slices.Clone(spec.Mounts)
 	spec.Volumes = slices.Clone(spec.Volumes)
 	spec.NoMount = slices.Clone(spec.NoMount)
 	spec.Seeds = slices.Clone(spec.Seeds)
 	return spec, nil
+}
+
+// checkNet refuses a network that nobody would judge.
+func checkNet(req Request, host Host) error {
+	mode := req.Spec.Net.Mode
+	switch {
+	case mode == box.NetNone:
+		return nil
+	case mode != box.NetAllowlist:
+		return box.Errorf(box.Unsupported, op, "cannot use network mode %q; allowed: none, allowlist", mode)
+	case !host.Gateway:
+		return box.Errorf(box.Unsupported, op, "cannot use network mode %q: there is no gateway here; allowed: none", mode)
+	case len(req.Reach) == 0:
+		return box.Errorf(box.Invalid, op, "cannot use network mode %q without rules", mode)
+	}
+	return nil
 }
 
 const op = "decide"

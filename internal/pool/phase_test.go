@@ -89,7 +89,7 @@ func TestWhatIsBoundAtTheLeaseIsNotInTheShape(t *testing.T) {
 		"on_limit": {func(s *box.Spec) { s.Limits.OnLimit = box.LimitKill }, false, ""},
 		"volumes":  {func(s *box.Spec) { s.Volumes = []box.Volume{{}} }, false, MissVolumes},
 		"mounts":   {func(s *box.Spec) { s.Mounts = []box.Mount{{}} }, false, MissMounts},
-		"net":      {func(s *box.Spec) { s.Net.Mode = "open" }, false, MissNet},
+		"net":      {func(s *box.Spec) { s.Net.Mode = box.NetAllowlist }, false, ""},
 		"seeds":    {func(s *box.Spec) { s.Seeds = []box.Seed{{}} }, false, MissSeeds},
 		"one shot": {func(s *box.Spec) { s.Lasting = false }, false, MissOneShot},
 	} {

@@ -8,7 +8,7 @@ import (
 
 // Shape is what cannot be changed any more once a box is made. Two boxes of one
 // shape can stand in for each other. What is not in it is bound at the lease:
-// the cpu quota of the host's control group, environment, identity, entropy, and whatever is each program's own (time, output).
+// the cpu quota of the host's control group, the rules of its network, environment, identity, entropy, and whatever is each program's own (time, output).
 type Shape struct {
 	Tier     box.TierName
 	Image    box.ImageName
@@ -25,6 +25,7 @@ type Shape struct {
 	OnLimit    box.OnLimit
 	Hidden     string // Spec.NoMount: part of the walls
 	Hostname   string // set at the box's start
+	Net        box.NetMode
 }
 
 // ShapeOf tells the shape of a decided spec on a tier, or why no pooled box can
@@ -37,8 +38,6 @@ func ShapeOf(t box.TierName, s box.Spec) (Shape, Miss) {
 		return Shape{}, MissMounts
 	case len(s.Volumes) > 0:
 		return Shape{}, MissVolumes
-	case s.Net.Mode != box.NetNone:
-		return Shape{}, MissNet
 	case len(s.Seeds) > 0:
 		return Shape{}, MissSeeds
 	}
@@ -50,7 +49,7 @@ func ShapeOf(t box.TierName, s box.Spec) (Shape, Miss) {
 	return Shape{
 		Tier: t, Image: s.Image, Workdir: s.Workdir, Memory: l.Memory, Processors: shown, Disk: l.Disk, Files: l.Files,
 		Processes: l.Processes, OpenFiles: l.OpenFiles, OnLimit: l.OnLimit,
-		Hidden: strings.Join(s.NoMount, "\x00"), Hostname: s.Hostname,
+		Hidden: strings.Join(s.NoMount, "\x00"), Hostname: s.Hostname, Net: s.Net.Mode,
 	}, ""
 }
 
@@ -63,7 +62,6 @@ const (
 	MissOneShot  Miss = "the box does not last"
 	MissMounts   Miss = "the box has mounts of its own"
 	MissVolumes  Miss = "the box has volumes"
-	MissNet      Miss = "the box has a network of its own"
 	MissSeeds    Miss = "the box is made with files in it"
 	MissShape    Miss = "no boxes of this shape are kept"
 	MissEmpty    Miss = "no warm box was ready"

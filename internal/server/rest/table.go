@@ -49,6 +49,8 @@ func (a *API) table() []route {
 		{pattern: "GET /v1/volumes", id: "listVolumes", scope: read, summary: "List volumes by name", add: typed(a.volumeList)},
 		{pattern: "GET " + vol, id: "inspectVolume", scope: read, summary: "Tell of a volume", add: typed(a.volumeInfo)},
 		{pattern: "DELETE " + vol, id: "deleteVolume", scope: write, summary: "Delete a volume and what is in it", errors: state, add: quiet(a.deleteVolume)},
+		{pattern: "GET " + inBox + "/network", id: "boxNetwork", scope: read, summary: "Tell what a box reached and was denied", add: typed(a.network)},
+		{pattern: "PUT " + inBox + "/network", id: "setBoxNetwork", scope: write, summary: "Put other rules of a box's network in force", errors: more(json, state), add: typed(a.setNetwork)},
 		{pattern: "GET " + inBox + "/metrics", id: "boxMetrics", scope: read, summary: "Tell what a box uses", add: typed(a.metrics)},
 
 		{pattern: "POST " + inBox + "/exec", id: "exec", scope: exec, summary: "Run a program in the foreground", errors: more(json, state), answers: eventsOr[ExecResult]("The events are start, stdout, stderr, beat, end, and error when the stream breaks off. A caller that goes away ends the program, unless it is detached."), add: streamed(a.exec)},

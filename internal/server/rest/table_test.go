@@ -123,6 +123,8 @@ func operations() map[string]operation {
 		"GET /v1/snapshots":             {ask: get("/v1/snapshots?limit=5"), status: 200, kind: doc},
 		"GET /v1/snapshots/{ref}":       {ask: func(s *stage) ask { return ask{method: "GET", path: "/v1/snapshots/" + s.snapshot} }, status: 200, kind: doc},
 		"DELETE /v1/snapshots/{ref}":    {ask: func(s *stage) ask { return ask{method: "DELETE", path: "/v1/snapshots/" + s.snapshot} }, status: 204},
+		"GET /v1/boxes/{id}/network":    {ask: in("GET", "/network", nil), status: 200, kind: doc},
+		"PUT /v1/boxes/{id}/network":    {ask: in("PUT", "/network", m{"network": m{"mode": "allowlist"}}), status: 200, kind: doc},
 		"GET /v1/boxes/{id}/metrics":    {ask: in("GET", "/metrics", nil), status: 200, kind: doc},
 		"POST /v1/boxes/{id}/exec":      {ask: in("POST", "/exec", m{"command": words("both")}), status: 200, kind: sse},
 		"POST /v1/boxes/{id}/processes": {ask: in("POST", "/processes", m{"shell": "echo a"}), status: 201, kind: doc},

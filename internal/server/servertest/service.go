@@ -301,7 +301,7 @@ func (s *Service) Execute(ctx context.Context, c box.Caller, req box.ExecuteRequ
 	return &box.Report{
 		ID: g.info.ID, Cause: end.Cause, ExitCode: &end.ExitCode, LimitsHit: []box.LimitHit{},
 		Stdout: &out, StdoutClean: out, StdoutBytes: end.Stdout, Stderr: &errs, StderrClean: errs, StderrBytes: end.Stderr,
-		Output: json.RawMessage("null"), Artifacts: []box.Artifact{}, Weak: []string{}, Tier: box.TierProcess,
+		Output: json.RawMessage("null"), Artifacts: []box.Artifact{}, Weak: []string{}, Network: box.Traffic{Denied: []box.Denial{}}, Tier: box.TierProcess,
 		TierReason: "it is in memory", Image: "none", Start: box.StartCold, Policy: in,
 	}, nil
 }
