@@ -95,7 +95,7 @@ bench-neighbours: agent ## a neighbour's p99 without and with four nuisances bes
 	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Latency -v ./test/neighbours | grep '^{'
 
 .PHONY: load
-load: agent ## 200 clients on one daemon for five minutes: wrong answers, p50, p99, leaks (root)
+load: agent ## 200 clients on one daemon for five minutes, which is killed now and then: wrong answers, p50, p99, leaks (root)
 	go test -count=1 -timeout 30m -v -tags load ./test/load
 
 .PHONY: crash

@@ -28,7 +28,7 @@ func TestAHostThatSleepsEndsNoBoxAndMovesWhatRowsSay(t *testing.T) {
 	if r := b.row(t, runs.ID); !r.Ends.Equal(runs.Ends) { // the control: nothing moves by itself
 		t.Fatalf("it ends at %v, and was told %v", r.Ends, runs.Ends)
 	}
-	for _, by := range []time.Duration{slept, -slept} { // and a clock that is set back
+	for _, by := range []time.Duration{slept, -slept, 24 * time.Hour, -24 * time.Hour} { // and a clock that is set, and set back
 		lead.Add(int64(by))
 		now := time.Duration(lead.Load())
 		for _, i := range []box.Info{runs, paused} {
@@ -56,6 +56,33 @@ func TestAHostThatSleepsEndsNoBoxAndMovesWhatRowsSay(t *testing.T) {
 	}
 	if r := b.row(t, paused.ID); r.Ends.Sub(paused.Ends) > time.Minute {
 		t.Errorf("the end of one that was paused moved by %v", r.Ends.Sub(paused.Ends))
+	}
+}
+
+// A wall clock that is set by a day while no daemon runs is all that the next one
+// has: rows that are a day older, or younger, are the same to it.
+func TestAClockThatIsSetWhileNoDaemonRunsCounts(t *testing.T) {
+	b := newBench(t, nil)
+	set := map[box.ID]time.Duration{}
+	for _, by := range []time.Duration{24 * time.Hour, 0, -24 * time.Hour} {
+		set[b.make(box.CreateRequest{TTL: time.Hour}).ID] = by
+	}
+	for id, by := range set {
+		if _, err := b.st.Change(t.Context(), id, func(r *box.Record) error { r.Ends = r.Ends.Add(-by); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.again()
+	for id, by := range set {
+		if by > 0 {
+			b.becomes(id, box.ReasonTTL)
+		}
+	}
+	<-time.After(2 * reapEvery)
+	for id, by := range set {
+		if by <= 0 {
+			b.phase(id, box.PhaseRunning)
+		}
 	}
 }
 
