@@ -88,7 +88,8 @@ type Service struct {
 	absent map[box.ID]*absent
 
 	holders   *holders
-	copies    chan struct{} // held by who copies a box, or makes a volume
+	makes     chan struct{} // held by who makes a volume
+	copies    chan struct{} // held by who copies a box
 	forks     chan struct{} // and by who makes boxes of a copy
 	warmth    *warmth
 	templates map[string]*template // does not change
@@ -108,7 +109,7 @@ const (
 func Start(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, began: time.Now(), boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, templates: map[string]*template{},
-		holders: newHolders(), copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
+		holders: newHolders(), makes: make(chan struct{}, volumesAtOnce), copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if s.cfg.lead == nil {

@@ -18,6 +18,10 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/volume"
 )
 
+// volumesAtOnce is how many volumes are made at a time, of all tenants: each writes
+// its room into the tables of the disk.
+const volumesAtOnce = 2
+
 // volumeKey names a volume.
 type volumeKey struct{ tenant, name string }
 
@@ -181,6 +185,9 @@ func (s *Service) attach(ctx context.Context, tenant string, id box.ID, wanted [
 			return nil, done, err
 		}
 		if v.Image, err = kept.Take(ctx, row.File, row.Bytes, v.ReadOnly); err != nil {
+			if box.KindOf(err) == box.Unusable { // it is the operator's to see to
+				s.cfg.Log.ErrorContext(ctx, "a volume cannot be used", "volume", v.Name, "tenant", tenant, "file", row.File, "error", err)
+			}
 			return nil, done, withVolume(v.Name, err)
 		}
 		opened, files = append(opened, v), append(files, v.Image)
@@ -293,9 +300,9 @@ func (s *Service) CreateVolume(ctx context.Context, c box.Caller, name string, b
 	if err := s.cfg.Store.RoomForVolume(ctx, row, s.cfg.MaxVolumes, s.cfg.MaxVolumeBytes); err != nil {
 		return none, err
 	}
-	select { // each writes its room to the disk's tables, and may take long
-	case s.copies <- struct{}{}:
-		defer func() { <-s.copies }()
+	select {
+	case s.makes <- struct{}{}:
+		defer func() { <-s.makes }()
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
@@ -310,7 +317,7 @@ func (s *Service) CreateVolume(ctx context.Context, c box.Caller, name string, b
 	if err := kept.Name(row.File); err != nil {
 		return none, errors.Join(err, s.cfg.Store.ForgetVolume(ctx, row), kept.Remove(row.File))
 	}
-	s.cfg.Log.InfoContext(ctx, "volume made", "volume", name, "bytes", bytes, "tenant", c.Tenant, "principal", c.Principal)
+	s.cfg.Log.InfoContext(ctx, "volume made", "volume", name, "file", row.File, "bytes", bytes, "tenant", c.Tenant, "principal", c.Principal)
 	return s.volumeInfo(row), nil
 }
 

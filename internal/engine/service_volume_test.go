@@ -257,6 +257,42 @@ func TestOfManyWritersAtOnceOneGetsAVolume(t *testing.T) {
 	}
 }
 
+func TestATenantsShareOfVolumesHoldsForManyAtOnce(t *testing.T) {
+	b := newVolumeBench(t)
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			if _, err := b.CreateVolume(t.Context(), alice(), "v"+string(rune('a'+i)), mib); err != nil && box.KindOf(err) != box.Exhausted {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if rows, err := b.Volumes(t.Context(), alice()); err != nil || len(rows) != b.conf.MaxVolumes || len(b.volumeFiles()) != len(rows) {
+		t.Errorf("%d volumes, %d files, %v", len(rows), len(b.volumeFiles()), err)
+	}
+}
+
+// A box of the pool was made for nobody, and so without anybody's volume.
+func TestABoxWithAVolumeIsMadeAnewAndSaysWhy(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Warm = 2 })
+	if !host.IsRoot() {
+		t.Skip("see TestAnOrdinaryUsersServiceHasNoVolumes")
+	}
+	b.volume("data", mib)
+	req := has("data")
+	req.Sandbox = append([]byte(`{"lifecycle":{"reuse":true},`), req.Sandbox[1:]...)
+	i := b.make(req)
+	if i.Start != box.StartCold || i.StartReason != "the box has volumes" {
+		t.Errorf("%s, %q", i.Start, i.StartReason)
+	}
+	_, err := Start(t.Context(), Config{Engine: b.conf.Engine, Store: b.st, Gate: b.conf.Gate, Parse: b.conf.Parse, Log: b.conf.Log,
+		Templates: []Template{{Name: "t", Sandbox: has("data").Sandbox}}})
+	if box.KindOf(err) != box.Invalid || !strings.Contains(err.Error(), "the box has volumes") {
+		t.Errorf("a template with a volume: %v", err)
+	}
+}
+
 func TestABoxThatCannotBeMadeKeepsNoVolume(t *testing.T) {
 	b := newVolumeBench(t)
 	b.volume("data", mib)

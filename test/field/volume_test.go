@@ -119,6 +119,12 @@ func TestAVolumeHasOneWriterOrManyReaders(t *testing.T) {
 		if code, err := c.Call(context.Background(), "DELETE", vol, nil, nil); code != 409 {
 			c.t.Errorf("deleted while it is used: %d, %v", code, err)
 		}
+		// What runs on a volume has no copy.
+		for what, in := range map[string]map[string]any{"/fork": {"count": 1}, "/snapshots": {"kind": "memory"}} {
+			if code, err := c.Call(context.Background(), "POST", w+what, in, nil); code != 501 {
+				c.t.Errorf("%s: %d, %v", what, code, err)
+			}
+		}
 		c.Must("POST", w+"/pause", nil, nil)
 		if code, err := c.Call(context.Background(), "POST", "/v1/boxes", more, nil); code != 409 {
 			c.t.Errorf("beside one that stands still: %d, %v", code, err)

@@ -360,3 +360,99 @@ func TestADamagedVolumeIsRefusedOrGivesErrors(t *testing.T) {
 		t.Error("nothing was refused")
 	}
 }
+
+// What docs/volumes.md tells the operator to do.
+func TestADamagedVolumeIsUsableAfterFsck(t *testing.T) {
+	needRoot(t)
+	const fsck = "/sbin/e2fsck"
+	if _, err := os.Stat(fsck); err != nil {
+		t.Skip("e2fsck is not installed (Debian: e2fsprogs)")
+	}
+	dir := t.TempDir()
+	f := newVolume(t, dir, 24<<20)
+	mnt := mounted(t, f, false)
+	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf("cd %s; mkdir a b; echo kept > a/file; for i in $(seq 100); do echo $i > b/$i; done", host.FDPath(3)), mnt)
+	dirBlock := blockOf(t, mnt, "b")
+	mnt.Close()
+	free(t, dir)
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 4096), dirBlock); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel finds it when somebody looks, and then nobody writes any more.
+	mnt = mounted(t, f, false)
+	if names, _ := os.ReadDir(at(mnt, "b")); len(names) > 0 {
+		t.Errorf("in a folder of nonsense are %v", names)
+	}
+	cmd := exec.Command("sh", "-c", "echo more > "+host.FDPath(3)+"/a/more")
+	cmd.ExtraFiles, cmd.Env = []*os.File{mnt}, []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 70_000, Gid: 70_001}}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "Read-only") {
+		t.Errorf("it is still written to: %v, %s", err, out)
+	}
+	if err := Damage(mnt); err == nil {
+		t.Error("nobody counts the damage")
+	}
+	mnt.Close()
+	free(t, dir)
+	if _, err := CheckVolume(f, 24<<20); box.KindOf(err) != box.Unusable || err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Fatalf("it is mounted again: %v", err)
+	}
+	put := exec.Command(fsck, "-fy", f.Name())
+	put.Env = []string{"LC_ALL=C"}
+	out, err := put.CombinedOutput()
+	if put.ProcessState.ExitCode() != 1 { // errors corrected
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if replay, err := CheckVolume(f, 24<<20); replay || err != nil {
+		t.Fatalf("%v, %v\n%s", replay, err, out)
+	}
+	mnt = mounted(t, f, false)
+	defer mnt.Close()
+	if b, err := os.ReadFile(at(mnt, "a/file")); err != nil || string(b) != "kept\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf("echo more > %s/a/more", host.FDPath(3)), mnt)
+}
+
+// blockOf is where the first block of a folder lies.
+func blockOf(t *testing.T, mnt *os.File, name string) int64 {
+	t.Helper()
+	d, err := os.Open(at(mnt, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := host.SyncFS(mnt); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/sbin/debugfs", "-R", fmt.Sprintf("blocks <%d>", st.Ino), fileOf(t, mnt))
+	cmd.Env = []string{"LC_ALL=C"}
+	out, err := cmd.Output()
+	var block int64
+	if err == nil {
+		_, err = fmt.Sscan(string(out), &block)
+	}
+	if err != nil || block == 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return block * 4096
+}
+
+// fileOf is the file behind the loop device of a mount.
+func fileOf(t *testing.T, mnt *os.File) string {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(mnt.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(st.Dev), unix.Minor(st.Dev)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
