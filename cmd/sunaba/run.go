@@ -78,6 +78,9 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 		Collect: f.format == "json",
 	}
 	req.Policy.TierFlag = box.TierName(f.tier)
+	if f.net != nil {
+		req.Policy.Reach = f.net.JSON()
+	}
 	req.Policy.AllowWeaker, req.Policy.MustNotBeWeak = f.allowWeaker, f.strict
 	req.Policy.Spec.Tenant, req.Policy.Spec.Principal = "local", "cli"
 	req.Policy.Spec.Seeds = seeds

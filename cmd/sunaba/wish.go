@@ -45,7 +45,15 @@ func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
 		return engine.Wish{}, box.Errorf(box.Denied, "read request", "cannot use network.policy in a request: it names a file of this host").
 			WithHint("send what is allowed as network.allowlist")
 	}
-	return engine.Wish{Policy: cfg.Request(), User: cfg.User, Env: cfg.Environ(), Reuse: cfg.Reuse, PoolSize: cfg.PoolSize}, nil
+	req := cfg.Request()
+	if cfg.Net.Mode == box.NetAllowlist {
+		p, err := networkPolicy(cfg)
+		if err != nil {
+			return engine.Wish{}, err
+		}
+		req.Reach = p.JSON()
+	}
+	return engine.Wish{Policy: req, User: cfg.User, Env: cfg.Environ(), Reuse: cfg.Reuse, PoolSize: cfg.PoolSize}, nil
 }
 
 // unescaped writes JSON anew with every character as itself.

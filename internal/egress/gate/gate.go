@@ -2,7 +2,7 @@
 //
 // It is the one process that reads what hostile boxes send, so it has little to
 // lose: a user of its own where root starts it, no capability, no file system at
-// all but its own program (Landlock), the system calls of a box's programs
+// all but its own program and one number of the kernel's (Landlock), the system calls of a box's programs
 // (seccomp), and of boxes nothing but the ends of their links. It confines itself
 // in a first step and then executes itself again, since Linux keeps all of this by
 // thread. It has no configuration, listens nowhere, and ends with the connection to
@@ -55,10 +55,14 @@ func Dispatch(args []string) (int, bool) {
 // controlFD is the connection to who started this process.
 const controlFD = 3
 
+// lowestAddress is read by a package of gVisor's as it initializes, in any program
+// that it is linked into.
+const lowestAddress = "/proc/sys/vm/mmap_min_addr"
+
 // first gives up all that the gateway does not need, and becomes it.
 func first() int {
 	err := confine.Exec(confine.Options{
-		Domain: &confine.Domain{ReadOnly: []string{host.SelfExe}}, Keep: []int{controlFD},
+		Domain: &confine.Domain{ReadOnly: []string{host.SelfExe, lowestAddress}}, Keep: []int{controlFD},
 	}, host.SelfExe, []string{argvGate}, []string{}, nil)
 	fmt.Fprintln(os.Stderr, err)
 	return 1
