@@ -15,7 +15,7 @@ import (
 )
 
 func readPolicyText(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := openPolicy(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open policy: %w", err)
 	}
@@ -23,10 +23,20 @@ func readPolicyText(file string) ([]byte, error) {
 	return policyText(file, f)
 }
 
+// openPolicy does not wait for who would write to a pipe of that name.
+func openPolicy(file string) (*os.File, error) {
+	return os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
 func policyText(file string, f *os.File) ([]byte, error) {
 	st, err := f.Stat()
-	if err == nil && st.IsDir() {
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cannot read policy: %w", err)
+	case st.IsDir():
 		return nil, fmt.Errorf("cannot read policy: %s is a folder", file)
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("cannot read policy: %s is no regular file", file)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, settings.MaxFile+1))
 	if err != nil {
@@ -48,7 +58,7 @@ func readPolicy(file string) (*rules.Policy, error) {
 // would be its own judge at the next run. What counts is the file that was
 // opened, not its name. Folders are where boxes may write.
 func readBoxPolicy(file string, folders []string) (*rules.Policy, error) {
-	f, err := os.Open(file)
+	f, err := openPolicy(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open policy: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -85,6 +86,14 @@ func TestAPolicyIsNeverReadFromWhereABoxMayWrite(t *testing.T) {
 		if _, err := readBoxPolicy(outside, nil); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
 			t.Errorf("a file of another user: %v", err)
 		}
+	}
+	pipe := filepath.Join(safe, "pipe")
+	must(syscall.Mkfifo(pipe, 0o644))
+	if _, err := readBoxPolicy(pipe, nil); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a pipe: %v", err)
+	}
+	if _, err := readPolicy(pipe); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a pipe to check: %v", err)
 	}
 	if _, err := readBoxPolicy("/dev/null", nil); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a device: %v", err)

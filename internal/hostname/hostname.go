@@ -90,6 +90,24 @@ func Parse(s string) (Name, error) {
 	return Name(name), nil
 }
 
+// ParseWire reads a host name in bytes that are passed on as they are, such as
+// those of a TLS hello that is spliced: whoever gets them reads them anew, and
+// nobody knows what it makes of another script or of a dot at the end. So only
+// the name itself is one here; capitals are equal to small letters for
+// everybody. The error is an [*Error].
+func ParseWire(s string) (Name, error) {
+	n, err := Parse(s)
+	switch {
+	case err != nil:
+		return "", err
+	case !isASCII(s):
+		return "", &Error{Code: Unicode, Text: s, Why: "it is not in the form that is sent (A-labels)", Fix: string(n)}
+	case len(s) != len(n):
+		return "", &Error{Code: Label, Text: s, Why: "it has a dot at the end", Fix: string(n)}
+	}
+	return n, nil
+}
+
 // lookup is the profile of UTS 46 for looking names up, with the rule for
 // right-to-left text. Hyphens at places 3 and 4 are in names that exist;
 // checkLabel takes care of xn--. Underscores and lengths are checked there, too.

@@ -84,6 +84,24 @@ func TestWhatIsNoNameIsRefused(t *testing.T) {
 	}
 }
 
+// TestBytesThatArePassedOnHaveTheNameItself has what a splice would pass on and
+// the upstream might read in another way.
+func TestBytesThatArePassedOnHaveTheNameItself(t *testing.T) {
+	for _, s := range []string{"a.test", "A.TEST", "xn--bcher-kva.example"} {
+		if n, err := hostname.ParseWire(s); err != nil || string(n) != strings.ToLower(s) {
+			t.Errorf("ParseWire(%q) = %q, %v", s, n, err)
+		}
+	}
+	for _, s := range []string{"", "a.test.", "\uff41.test", "\u212a.test", "bücher.example", "a\u3002test", "a.test\x00", "127.0.0.1", "a..test"} {
+		if n, err := hostname.ParseWire(s); err == nil {
+			t.Errorf("ParseWire(%+q) = %q", s, n)
+		}
+	}
+	if n, err := hostname.Parse("\u212a.test"); err != nil || n != "k.test" { // the control: it is that name to who maps it
+		t.Errorf("Parse = %q, %v", n, err)
+	}
+}
+
 func TestHomographsAreOtherNames(t *testing.T) {
 	for _, s := range []string{"аllowed.test" /* Cyrillic a */, "allоwed.test", "ａｌｌｏｗｅｄ.test.evil.test", "éxample.test", "exam\u0307ple.test", "allowed\u00ad.test\u00ad.evil.test"} {
 		if n, err := hostname.Parse(s); err == nil && (n == "allowed.test" || n == "example.test") {

@@ -91,6 +91,8 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 		{"an attacker's name in one byte a record", hello{sni: "evil.net", record: 1}.bytes(), "sni_mismatch", strict},
 		{"a name below its own", hello{sni: "x.a.example.com"}.bytes(), "sni_mismatch", strict},
 		{"its name with a dot", hello{sni: "a.example.com."}.bytes(), "sni_mismatch", strict},
+		{"its name in wide letters", hello{sni: "\uff41.example.com"}.bytes(), "sni_mismatch", strict},
+		{"its name with a wide dot", hello{sni: "a\u3002example.com"}.bytes(), "sni_mismatch", strict},
 		{"its name with NUL", hello{sni: "a.example.com\x00.evil.net"}.bytes(), "sni_mismatch", strict},
 		{"an address", hello{sni: "8.8.4.4"}.bytes(), "sni_mismatch", strict},
 		{"no name (38)", hello{}.bytes(), "sni_missing", strict},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
@@ -72,10 +71,8 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 		return rules.Verdict{}, true
 	case f.Hello.SNI == "":
 		return no("sni_missing", "the TLS hello names no host", "sni: optional in the entry "+v.Rule)
-	case strings.HasSuffix(f.Hello.SNI, "."):
-		return no("sni_mismatch", "the TLS hello's host name has a dot at its end", "")
 	}
-	name, bad := hostname.Parse(f.Hello.SNI)
+	name, bad := hostname.ParseWire(f.Hello.SNI) // the upstream gets these very bytes
 	if bad != nil || name != o.name || o.name == "" {
 		return no("sni_mismatch", "the TLS hello is for another host than the one whose address was asked for", "")
 	}

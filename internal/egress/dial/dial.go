@@ -154,7 +154,7 @@ func (d *Dialer) check(a netip.Addr, t Target) (string, bool) {
 	if t.Entry == nil {
 		return "no entry of a policy allows it", false
 	}
-	v := t.Entry.Address(d.Special, a)
+	v := t.Entry.Address(d.Special, netip.AddrPortFrom(a, t.Port))
 	return v.Reason, v.Allow
 }
 

@@ -58,7 +58,7 @@ func TestTheShortFormMeansHostAndPort(t *testing.T) {
 		{"example.com", 443, "", rules.NotListed, "example.com:443"},
 		{"api.example.com.evil.test", 443, "", rules.NotListed, "api.example.com.evil.test:443"},
 		{"xapi.example.com", 443, "", rules.NotListed, "xapi.example.com:443"},
-		{"metadata.google.internal", 80, "", rules.NotListed, ""},
+		{"metadata.google.internal", 80, "", rules.BadName, ""},
 		{"localhost", 80, "", rules.NotListed, ""},
 	} {
 		h, v := p.Host(c.name, c.port)
@@ -74,10 +74,10 @@ func TestTheShortFormMeansHostAndPort(t *testing.T) {
 			}
 		}
 	}
-	if v := (&p.Hosts[0]).Address(special.Table{}, netip.MustParseAddr("169.254.169.254")); v.Allow || v.Code != rules.BadAddress {
+	if v := (&p.Hosts[0]).Address(special.Table{}, netip.MustParseAddrPort("169.254.169.254:443")); v.Allow || v.Code != rules.BadAddress {
 		t.Errorf("an address of metadata: %+v", v)
 	}
-	if v := (&p.Hosts[0]).Address(special.Table{}, netip.MustParseAddr("93.184.216.34")); !v.Allow {
+	if v := (&p.Hosts[0]).Address(special.Table{}, netip.MustParseAddrPort("93.184.216.34:443")); !v.Allow {
 		t.Errorf("a public address: %+v", v)
 	}
 }

@@ -17,7 +17,7 @@ const (
 	MaxHosts = 2048
 	MaxRules = 256 // of one entry
 	maxPorts = 64  // of one entry
-	maxPaths = 256 // of one rule
+	maxPaths = 512 // of all rules of an entry together
 	maxName  = 255 // bytes
 )
 
@@ -81,7 +81,23 @@ func (p *Policy) problems() []problem {
 	if len(c.out) == 0 {
 		c.warnings()
 	}
+	p.link()
 	return c.out
+}
+
+// link gives each entry the ones that deny by address.
+func (p *Policy) link() {
+	var never []*Host
+	for i := range p.Hosts {
+		if h := &p.Hosts[i]; h.Deny && h.Host.IsZero() {
+			never = append(never, h)
+		}
+	}
+	for i := range p.Hosts {
+		if !p.Hosts[i].Deny {
+			p.Hosts[i].never = never
+		}
+	}
 }
 
 func (c *checker) head() {
@@ -254,9 +270,14 @@ func (c *checker) cidr(i int, h *Host) {
 		}
 		return
 	}
-	if why := special.MeetsInternal(p); why != "" {
+	switch why := special.MeetsInternal(p); {
+	case h.Deny && !h.Host.IsZero():
+		c.add(i, -1, "cidr", "make it two entries", "an entry that denies is for a host or for a network")
+	case h.Deny && p.Addr().Is4In6():
+		c.add(i, -1, "cidr", "write the IPv4 network", "the network %s is written as IPv4 in IPv6", p)
+	case !h.Deny && why != "":
 		c.add(i, -1, "cidr", "name a private network, as in 10.2.0.0/24", "the network %s cannot be allowed: %s", p, why)
-	} else if p != p.Masked() {
+	case p != p.Masked():
 		c.add(i, -1, "cidr", "write "+p.Masked().String(), "the network %s has bits below its mask", p)
 	}
 	if h.Host.IsZero() && !h.Deny && h.Mode != TCP {
@@ -274,6 +295,7 @@ func (c *checker) rules(i int, h *Host) {
 		return
 	}
 	names := map[string]bool{}
+	paths := 0
 	for j := range h.Rules {
 		r := &h.Rules[j]
 		bad := func(key, fix, format string, args ...any) { c.add(i, j, key, fix, format, args...) }
@@ -292,8 +314,9 @@ func (c *checker) rules(i int, h *Host) {
 				bad("methods", "", "the method %+.20q cannot be allowed; allowed: %s", m, strings.Join(Methods(), ", "))
 			}
 		}
-		if len(r.Paths) > maxPaths {
-			bad("paths", "", "it has %d paths; allowed: at most %d", len(r.Paths), maxPaths)
+		if paths += len(r.Paths); paths > maxPaths {
+			bad("paths", "", "the rules of the entry have %d paths up to here; allowed: at most %d", paths, maxPaths)
+			return
 		}
 		if slices.Contains(r.Paths, Path{}) {
 			bad("paths", "", "it has an empty path")

@@ -150,7 +150,11 @@ func liftedHost(after *Policy, d *Host) []Reach {
 			one.Ports = []uint16{port}
 		}
 		kept := slices.ContainsFunc(after.Hosts, func(n Host) bool { return n.Deny && n.covers(&one) })
-		open := slices.ContainsFunc(after.Hosts, func(n Host) bool { return !n.Deny && n.meets(&one) })
+		open := slices.ContainsFunc(after.Hosts, func(n Host) bool {
+			// A host's addresses may lie anywhere, or in its own network.
+			byName := d.Host.IsZero() && !n.Host.IsZero() && (!n.CIDR.IsValid() || n.CIDR.Overlaps(d.CIDR)) && (len(one.Ports) == 0 || slices.ContainsFunc(n.Ports, one.onPort))
+			return !n.Deny && (n.meets(&one) || byName)
+		})
 		if !kept && open {
 			out = append(out, Reach{Added: true, Kind: "denial", Host: d.Host, CIDR: d.CIDR, Port: port})
 		}
@@ -223,6 +227,7 @@ func (r Reach) describe() string {
 	notes := []string{}
 	switch {
 	case r.Kind == "denial":
+		return verb + " " + what
 	case r.Mode == Splice:
 		notes = append(notes, "TLS, unread")
 	case r.Mode == TCP:

@@ -96,7 +96,7 @@ func TestTheLongFormIsReadAsItIsWritten(t *testing.T) {
 		}
 		h, _ := p.Host("db.internal.example.com", 5432)
 		for a, want := range map[string]rules.Code{"10.2.0.9": rules.Allowed, "::ffff:10.2.0.9": rules.Allowed, "10.2.1.9": rules.OutsideCIDR, "93.184.216.34": rules.BadAddress, "127.0.0.1": rules.BadAddress, "169.254.169.254": rules.BadAddress, "10.2.0.7": rules.BadAddress} {
-			if v := h.Address(special.New([]netip.Addr{netip.MustParseAddr("10.2.0.7")}, nil), netip.MustParseAddr(a)); v.Code != want || v.Allow != (want == rules.Allowed) {
+			if v := h.Address(special.New([]netip.Addr{netip.MustParseAddr("10.2.0.7")}, nil), netip.AddrPortFrom(netip.MustParseAddr(a), 5432)); v.Code != want || v.Allow != (want == rules.Allowed) {
 				t.Errorf("%s of the database: %+v", a, v)
 			}
 		}
@@ -237,6 +237,8 @@ func TestWhatIsWrongIsToldWithPlaceAndFix(t *testing.T) {
 		{two("host: a.test, tls: splice", "host: a.test, port: 443, protocol: tcp"), "4:13", "overlaps with the entry hosts[0] (line 3)"}, {two(`host: "*.a.test", tls: splice`, "host: b.a.test, tls: splice, tx_bytes: 1k"), "4:13", "overlaps"}, {two("host: b.a.test, tls: splice, tx_bytes: 1k", `host: "*.a.test", tls: splice`), "4:13", "overlaps"},
 		{two("host: a.test, port: 80", "host: a.test, port: 80, rules: [ { methods: [GET] } ]"), "4:13", "overlaps"}, {two("host: a.test, tls: splice", "host: a.test, tls: splice, sni: optional"), "4:13", "overlaps"}, {two("host: a.test, tls: splice", "host: a.test, tls: splice, cidr: 10.0.0.0/8, sink: internal"), "4:13", "overlaps"},
 		{two("cidr: 10.0.0.0/8, port: 22, protocol: tcp, sink: internal", "cidr: 10.1.0.0/16, port: 22, protocol: tcp, sink: internal, rate: 1/s"), "4:", "overlaps"},
+		{two("host: db.test, port: 22, protocol: tcp, cidr: 10.1.0.0/16, sink: internal", "cidr: 10.0.0.0/8, decide: deny"), "3:", "nothing reaches it: the entry hosts[1]"},
+		{host("host: a.test, cidr: 10.0.0.0/8, decide: deny"), "3:", "a host or for a network"}, {host(`cidr: "::ffff:10.0.0.0/104", decide: deny`), "3:", "write the IPv4 network"}, {host("cidr: 10.0.0.1/8, decide: deny"), "3:", "write 10.0.0.0/8"},
 		{two("host: a.test, tls: splice", "host: a.test, decide: deny"), "3:13", "nothing reaches it: the entry hosts[1] (line 4)"}, {two("host: b.a.test, tls: splice", `host: "*.a.test", decide: deny`), "3:13", "nothing reaches it"}, {two("cidr: 10.1.0.0/16, port: 22, protocol: tcp, sink: internal", "cidr: 10.0.0.0/8, decide: deny"), "3:", "nothing reaches it"},
 		{web("paths: [/a], decide: deny"), "3:", `add { methods: ["*"] }`},
 		{web("name: r, paths: [/a/b], methods: [GET] }, { name: d, paths: [/a/**], decide: deny"), "3:", "nothing reaches the rule r"}, {web("name: r, paths: [/a/**], rate: 1/s }, { name: s, paths: [/*/b]"), "3:", "the rule s overlaps with the rule r (line 3), which has other limits"},
@@ -273,6 +275,8 @@ func TestWhatDoesNotOverlapIsAccepted(t *testing.T) {
 		"version: 1\nhosts:\n  - { host: a.test, port: 80, rules: [ { methods: [GET], paths: [/a/**], rate: 1/s }, { methods: [POST], paths: [/a/**] }, { methods: [GET], paths: [/b] } ] }\n",
 		"version: 1\nhosts:\n  - { host: a.test, port: 80, rules: [ { paths: [/a/**] }, { paths: [/a/b], decide: deny } ] }\n",
 		"version: 1\nhosts:\n  - { host: a.test, ports: [1, 2], protocol: tcp }\n  - { host: a.test, ports: [2], decide: deny }\n",
+		"version: 1\nhosts:\n  - { host: a.test, tls: splice }\n  - { cidr: 8.8.0.0/16, decide: deny }\n",
+		"version: 1\nhosts:\n  - { host: db.test, ports: [22, 23], protocol: tcp, cidr: 10.1.0.0/16, sink: internal }\n  - { cidr: 10.0.0.0/8, port: 22, decide: deny }\n",
 		"version: 1\nhosts:\n  - { host: localhost, decide: deny }\n  - { host: '*.com.test', decide: deny }\n",
 	} {
 		if w, err := rules.Lint("p.yaml", []byte(text)); err != nil || len(w) > 0 {
@@ -301,5 +305,66 @@ func TestAllErrorsAreToldAtOnce(t *testing.T) {
 	var all settings.Errors
 	if !errors.As(err, &all) || len(all) != 4 || all[0].Line != 3 || all[1].Line != 4 || all[2].Line != 5 || all[3].Line != 6 {
 		t.Fatalf("%v", err)
+	}
+}
+
+// TestAnAddressThatIsDeniedIsDeniedByNameToo: a name is no way around an entry
+// that denies a network.
+func TestAnAddressThatIsDeniedIsDeniedByNameToo(t *testing.T) {
+	p := policy(t, "version: 1\nhosts:\n  - { host: a.test, ports: [443, 444], tls: splice }\n  - { host: db.test, port: 5432, protocol: tcp, cidr: 10.0.0.0/8, sink: internal }\n  - { name: off, cidr: 93.184.0.0/16, port: 443, decide: deny }\n  - { name: backup, cidr: 10.9.0.0/16, decide: deny }\n")
+	q, err := rules.Parse(p.JSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*rules.Policy{p, q} {
+		for _, c := range []struct {
+			name hostname.Name
+			to   string
+			rule string // empty: allowed
+		}{
+			{"a.test", "93.185.0.1:443", ""}, {"a.test", "93.184.0.1:444", ""}, {"a.test", "93.184.0.1:443", "off"}, {"a.test", "[::ffff:93.184.0.1]:443", "off"},
+			{"db.test", "10.8.0.1:5432", ""}, {"db.test", "10.9.0.1:5432", "backup"},
+		} {
+			to := netip.MustParseAddrPort(c.to)
+			h, v := p.Host(c.name, to.Port())
+			if h == nil {
+				t.Fatalf("%s: %+v", c.name, v)
+			}
+			if v := h.Address(special.Table{}, to); v.Allow != (c.rule == "") || c.rule != "" && (v.Rule != c.rule || v.Code != rules.DeniedByRule) {
+				t.Errorf("%s at %s: %+v", c.name, c.to, v)
+			}
+		}
+	}
+}
+
+// TestMetadataIsReachedByNoWildcard: some of its names lie below a domain that
+// has other hosts.
+func TestMetadataIsReachedByNoWildcard(t *testing.T) {
+	p := policy(t, "version: 1\nhosts:\n  - { host: '*.packet.net', ports: [80], protocol: http }\n")
+	for _, n := range []hostname.Name{"metadata.packet.net", "x.metadata.packet.net"} {
+		if h, v := p.Host(n, 80); h != nil || v.Allow || v.Code != rules.BadName || v.Fix != "" || p.Name(n) {
+			t.Errorf("%s: %+v", n, v)
+		}
+	}
+	if _, v := p.Host("www.packet.net", 80); !v.Allow || !p.Name("www.packet.net") { // the control
+		t.Errorf("a host beside it: %+v", v)
+	}
+}
+
+// TestWhatDeniesIsReadWidely: each spelling that some server takes for the
+// denied path is denied; the last ones are other paths.
+func TestWhatDeniesIsReadWidely(t *testing.T) {
+	h, _ := policy(t, "version: 1\nhosts:\n  - { host: a.test, port: 80, rules: [ { paths: ['/**'] }, { name: no, paths: ['/%C3%A9t%C3%A9/**', /admin], decide: deny } ] }\n").Host("a.test", 80)
+	if h == nil {
+		t.Fatal("the host is denied")
+	}
+	for path, want := range map[string]bool{
+		"/admin": false, "/admin/": false, "/ADMIN": false, "/admin;x=1": false, "/admin.": false, "/admin%20": false, "/admin%3Bx": false, "/Admin.;x/": false,
+		"/%C3%89T%C3%89/x": false, "/%C3%A9t%C3%A9": false,
+		"/admin/x": true, "/administrator": true, "/x/admin": true, "/%C3%A9te": true, "/": true,
+	} {
+		if v := h.Request(rules.Request{Method: "GET", Path: path}); v.Allow != want {
+			t.Errorf("%s: %+v", path, v)
+		}
 	}
 }

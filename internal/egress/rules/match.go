@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ import (
 // Name reports whether some port of n may be reached: whether its name is
 // answered at all.
 func (p *Policy) Name(n hostname.Name) bool {
+	if hostname.Metadata(n) {
+		return false
+	}
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
 		if h.Deny || !h.Host.Match(n) {
@@ -34,6 +38,9 @@ func (p *Policy) Host(n hostname.Name, port uint16) (*Host, Verdict) {
 	if d := p.denying(n, port); d != nil {
 		return nil, Verdict{Rule: d.Name, Code: DeniedByRule,
 			Reason: fmt.Sprintf("%s:%d is denied by the entry %s", n, port, d.Name)}
+	}
+	if hostname.Metadata(n) { // a wildcard may be for it
+		return nil, Verdict{Code: BadName, Reason: fmt.Sprintf("%s is a cloud's metadata service, which no entry can allow", n)}
 	}
 	known := ""
 	for i := range p.Hosts {
@@ -107,9 +114,16 @@ func (p *Policy) CIDR(to netip.AddrPort) (*Host, Verdict) {
 // Address answers for one address that the entry's name was resolved to, or
 // that was connected to without a name. t knows this host's own addresses.
 // Everything that a resolver said must be asked for, and the address that is
-// dialed again.
-func (h *Host) Address(t special.Table, a netip.Addr) Verdict {
+// dialed again. Entries of the policy that deny by address hold here, too: a
+// name is no way around them.
+func (h *Host) Address(t special.Table, to netip.AddrPort) Verdict {
+	a := to.Addr()
 	v := Verdict{Rule: h.Name, Code: BadAddress}
+	for _, d := range h.never {
+		if d.CIDR.Contains(a.Unmap()) && d.onPort(to.Port()) {
+			return Verdict{Rule: d.Name, Code: DeniedByRule, Reason: fmt.Sprintf("the address %s is denied by the entry %s", a, d.Name)}
+		}
+	}
 	if !h.CIDR.IsValid() {
 		why, ok := t.Check(a)
 		if ok {
@@ -210,9 +224,10 @@ func (p Path) wide(path string) bool {
 func liberal(segs []string) []string {
 	out := make([]string, len(segs))
 	for i, s := range segs {
-		s = strings.ToLower(s)
-		s, _, _ = strings.Cut(strings.ReplaceAll(s, "%3b", ";"), ";")
-		s = strings.ReplaceAll(s, "%20", " ")
+		if decoded, err := url.PathUnescape(s); err == nil { // it is canonical, so there is no error
+			s = decoded
+		}
+		s, _, _ = strings.Cut(strings.ToLower(s), ";")
 		if s != "*" && s != "**" {
 			s = strings.TrimRight(s, ". ")
 		}

@@ -123,6 +123,8 @@ func inNetwork(cidr, addr string) bool {
 		return strings.HasPrefix(addr, "10.0.")
 	case "192.168.0.0/16":
 		return strings.HasPrefix(addr, "192.168.")
+	case "8.0.0.0/8": // denied only
+		return strings.HasPrefix(addr, "8.")
 	}
 	return false
 }
@@ -179,6 +181,11 @@ func modelAllows(hosts []modelHost, q question) bool {
 	if len(allowing) == 0 {
 		return false
 	}
+	for _, d := range hosts { // denied by address
+		if d.deny && d.host == "" && inNetwork(d.cidr, q.addr) && (d.ports == nil || slices.Contains(d.ports, q.port)) {
+			return false
+		}
+	}
 	m := allowing[0] // entries that overlap mean the same, or the policy is refused
 	private := strings.HasPrefix(q.addr, "10.") || strings.HasPrefix(q.addr, "192.168.")
 	switch {
@@ -212,7 +219,7 @@ func allows(p *rules.Policy, q question) bool {
 	} else {
 		h, v = p.Host(hostname.Name(q.name), uint16(q.port))
 	}
-	if !v.Allow || !h.Address(special.Table{}, addr).Allow {
+	if !v.Allow || !h.Address(special.Table{}, netip.AddrPortFrom(addr, uint16(q.port))).Allow {
 		return false
 	}
 	return h.Mode != rules.HTTP || h.Request(rules.Request{Method: q.method, Path: q.path}).Allow
@@ -261,6 +268,9 @@ func genHosts() *rapid.Generator[[]modelHost] {
 		}
 		if m.deny && m.host != "" {
 			m.cidr = ""
+		}
+		if m.deny && m.host == "" && rapid.Bool().Draw(t, "public") {
+			m.cidr = "8.0.0.0/8"
 		}
 		if m.mode == "http" && !m.deny {
 			m.rules = rapid.SliceOfN(rule, 0, 3).Draw(t, "rules")
@@ -320,9 +330,11 @@ func tells(r rules.Reach, q question) bool {
 	switch {
 	case r.Port != 0 && int(r.Port) != q.port:
 		return false
-	case r.Host.IsZero() != q.byAddr || !r.Host.IsZero() && !r.Host.Match(hostname.Name(q.name)):
+	case !r.Host.IsZero() && (q.byAddr || !r.Host.Match(hostname.Name(q.name))):
 		return false
-	case r.Host.IsZero() && !r.CIDR.Contains(netip.MustParseAddr(q.addr)):
+	case r.Host.IsZero() && !q.byAddr && r.Kind != "denial": // what denies by address holds for names, too
+		return false
+	case r.Kind == "limit", r.Host.IsZero() && !r.CIDR.Contains(netip.MustParseAddr(q.addr)):
 		return false
 	case len(r.Methods) > 0 && !slices.Contains(r.Methods, q.method):
 		return false

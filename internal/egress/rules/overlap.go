@@ -87,13 +87,22 @@ func (c *checker) dead(h *Host) *Host {
 	for _, port := range h.Ports {
 		one := *h
 		one.Ports = []uint16{port}
-		k := slices.IndexFunc(c.p.Hosts, func(d Host) bool { return d.Deny && d.covers(&one) })
+		k := slices.IndexFunc(c.p.Hosts, func(d Host) bool { return d.Deny && (d.covers(&one) || d.shuts(&one)) })
 		if k < 0 {
 			return nil
 		}
 		by = &c.p.Hosts[k]
 	}
 	return by
+}
+
+// shuts reports whether d denies, by address, the whole network that a host is
+// allowed in.
+func (d *Host) shuts(h *Host) bool {
+	if !d.Host.IsZero() || h.Host.IsZero() || !h.CIDR.IsValid() {
+		return false
+	}
+	return d.CIDR.Bits() <= h.CIDR.Bits() && d.CIDR.Contains(h.CIDR.Addr()) && !slices.ContainsFunc(h.Ports, func(p uint16) bool { return !d.onPort(p) })
 }
 
 func (c *checker) ruleOverlaps(i int, h *Host) {

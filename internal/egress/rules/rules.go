@@ -85,14 +85,16 @@ type Host struct {
 	Deny  bool             `json:"deny,omitzero"`
 
 	// CIDR, if valid, is the private network in which the host's addresses
-	// must lie.
+	// must lie. In an entry that denies, and has no Host, it is any network: no
+	// connection goes there, also not by a name.
 	CIDR netip.Prefix `json:"cidr,omitzero"`
 	// SNIOptional lets a TLS hello without a name pass in mode Splice.
 	SNIOptional bool   `json:"sni_optional,omitzero"`
 	Rules       []Rule `json:"rules,omitzero"` // for requests; none: all that the host has
 	Budget      Budget `json:"budget,omitzero"`
 
-	line int // in the file, from 1; 0 if it came otherwise
+	line  int     // in the file, from 1; 0 if it came otherwise
+	never []*Host // the policy's entries that deny by address; see Address
 }
 
 // Rule allows or denies requests to a host in mode HTTP.
@@ -127,6 +129,7 @@ const (
 	BadPath      Code = "path_not_canonical" // a mistake of the caller; nothing is decided about such a path
 	MethodClosed Code = "method_not_allowed"
 	PathClosed   Code = "path_not_allowed"
+	BadName      Code = "name_forbidden"    // a name of a cloud's metadata service; no entry can allow it
 	BadAddress   Code = "address_forbidden" // special, metadata, this host's own
 	OutsideCIDR  Code = "address_outside_cidr"
 	NotHTTP      Code = "request_not_read" // a question about requests to a host that is not in mode HTTP
