@@ -242,14 +242,7 @@ func (x *exchange) ask(s *server) (*http1.Response, chan error, error) {
 			}
 			return nil, nil, err
 		}
-		go func() {
-			defer o.guard()
-			err := x.send(s.up)
-			if err != nil {
-				o.abort("body_broken")
-			}
-			sent <- err
-		}()
+		go x.post(s.up, sent)
 		p, err := x.response(s)
 		if err != nil && again && x.repeatable() && (errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || isReset(err)) {
 			<-sent
@@ -301,6 +294,16 @@ func (x *exchange) response(s *server) (*http1.Response, error) {
 		}
 	}
 	return nil, errUpstream
+}
+
+// post sends the body, and tells sent that it has ended, however it did.
+func (x *exchange) post(up io.Writer, sent chan<- error) {
+	err := net.ErrClosed
+	defer func() { sent <- err }()
+	defer x.o.guard()
+	if err = x.send(up); err != nil {
+		x.o.abort("body_broken")
+	}
 }
 
 // send passes the body of the request on.

@@ -254,7 +254,11 @@ func TestWhatIsNotAcceptedIsReset(t *testing.T) {
 			if len(j.flows) != 1 || j.flows[0] != netip.MustParseAddrPort("8.8.8.8:443") {
 				t.Errorf("flows %v", j.flows)
 			}
-			until(t, "it no longer counts as open", func() bool { return !l.stack.busy() })
+			until(t, "it no longer counts as open", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return !l.stack.busy()
+			})
 		})
 	}
 }

@@ -33,51 +33,68 @@ const (
 	versionTLS12 = 0x0303
 )
 
-var (
-	errShort = errors.New("read no whole client hello yet")
-	errHello = errors.New("read a malformed client hello")
-)
+var errHello = errors.New("read a malformed client hello")
 
-// records joins the handshake messages of TLS records until one client hello is
-// whole. It is errShort while more is needed.
-func records(b []byte) ([]byte, error) {
-	var hello []byte
-	for {
-		if len(hello) >= 4 {
-			if hello[0] != clientHello {
-				return nil, errHello
+// assembler joins the handshake messages of TLS records until one client hello
+// is whole. It looks at each byte once: a hello may come in as many pieces as it
+// has bytes.
+type assembler struct {
+	head []byte // of a record, while it is not whole
+	left int    // bytes of the record that are still to come
+	msg  []byte
+}
+
+// feed takes more bytes, and reports whether the hello is whole. What comes
+// behind it in records of its own is not looked at.
+func (a *assembler) feed(b []byte) (whole bool, err error) {
+	for len(b) > 0 {
+		if a.left == 0 {
+			n := min(5-len(a.head), len(b))
+			a.head, b = append(a.head, b[:n]...), b[n:]
+			if err := a.begin(); err != nil {
+				return false, err
 			}
-			n := 4 + (int(hello[1])<<16 | int(hello[2])<<8 | int(hello[3]))
-			if n > Max {
-				return nil, errHello
-			}
-			if len(hello) == n {
-				return hello, nil
-			}
-			if len(hello) > n { // something behind it, which the client may not yet say
-				return nil, errHello
-			}
+			continue
 		}
-		if len(b) > 0 && b[0] != recordHandshake || len(b) > 1 && b[1] != 3 {
-			return nil, errHello
+		n := min(a.left, len(b))
+		a.msg, b = append(a.msg, b[:n]...), b[n:]
+		a.left -= n
+		if whole, err := a.whole(); whole || err != nil {
+			return whole, err
 		}
-		if len(b) < 5 {
-			return nil, errShort
-		}
-		n := int(binary.BigEndian.Uint16(b[3:]))
-		if n == 0 || n > 1<<14 {
-			return nil, errHello
-		}
-		b = b[5:]
-		hello = append(hello, b[:min(n, len(b))]...)
-		if len(b) < n {
-			if len(hello) > 0 && hello[0] != clientHello {
-				return nil, errHello
-			}
-			return nil, errShort
-		}
-		b = b[n:]
 	}
+	return false, nil
+}
+
+// begin looks at the head of a record, as far as it is there.
+func (a *assembler) begin() error {
+	if a.head[0] != recordHandshake || len(a.head) > 1 && a.head[1] != 3 {
+		return errHello
+	}
+	if len(a.head) < 5 {
+		return nil
+	}
+	a.left = int(binary.BigEndian.Uint16(a.head[3:]))
+	a.head = a.head[:0]
+	if a.left == 0 || a.left > 1<<14 {
+		return errHello
+	}
+	return nil
+}
+
+func (a *assembler) whole() (bool, error) {
+	if a.msg[0] != clientHello {
+		return false, errHello
+	}
+	if len(a.msg) < 4 {
+		return false, nil
+	}
+	n := 4 + (int(a.msg[1])<<16 | int(a.msg[2])<<8 | int(a.msg[3]))
+	switch {
+	case n > Max, len(a.msg) > n, len(a.msg) == n && a.left > 0: // something behind it, which the client may not yet say
+		return false, errHello
+	}
+	return len(a.msg) == n, nil
 }
 
 // parse reads a client hello strictly: what is twice there, is too short or has

@@ -59,12 +59,13 @@ func Read(c net.Conn, timeout time.Duration) (First, error) {
 
 func read(c io.Reader) (First, error) {
 	var f First
+	var tls assembler
 	buf := make([]byte, 2<<10)
 	for {
 		n, err := c.Read(buf[:min(len(buf), Max-len(f.Bytes))])
 		f.Bytes = append(f.Bytes, buf[:n]...)
 		if n > 0 {
-			done, bad := f.look()
+			done, bad := f.look(buf[:n], &tls)
 			if done || bad != nil {
 				return f, bad
 			}
@@ -78,20 +79,18 @@ func read(c io.Reader) (First, error) {
 	}
 }
 
-// look decides what the bytes so far are; false means that more are needed.
-func (f *First) look() (bool, error) {
+// look decides what the bytes so far are, the last of which are fresh; false
+// means that more are needed.
+func (f *First) look(fresh []byte, tls *assembler) (bool, error) {
 	b := f.Bytes
 	switch {
 	case b[0] == recordHandshake:
 		f.Kind = TLS
-		msg, err := records(b)
-		if errors.Is(err, errShort) {
-			return false, nil
+		whole, err := tls.feed(fresh)
+		if whole {
+			f.Hello, err = parse(tls.msg)
 		}
-		if err == nil {
-			f.Hello, err = parse(msg)
-		}
-		return true, err
+		return whole, err
 	case prefix(b, "SSH-"):
 		f.Kind = SSH
 		return len(b) >= 4, nil

@@ -1,0 +1,164 @@
+package peek
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+// oracle is what crypto/tls reads of a client's first bytes; nil if it refuses
+// them before it asks.
+func oracle(b []byte) *tls.ClientHelloInfo {
+	var seen *tls.ClientHelloInfo
+	s := tls.Server(&tape{r: bytes.NewReader(b)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		seen = h
+		return nil, errors.New("that is all")
+	}})
+	_ = s.Handshake()
+	return seen
+}
+
+// tape is a connection on which bytes come and nothing goes.
+type tape struct {
+	net.Conn
+	r io.Reader
+}
+
+func (t *tape) Read(b []byte) (int, error)       { return t.r.Read(b) }
+func (t *tape) Write(b []byte) (int, error)      { return len(b), nil }
+func (t *tape) Close() error                     { return nil }
+func (t *tape) SetDeadline(time.Time) error      { return nil }
+func (t *tape) SetReadDeadline(time.Time) error  { return nil }
+func (t *tape) SetWriteDeadline(time.Time) error { return nil }
+
+// client returns what crypto/tls says first.
+func client(cfg *tls.Config) []byte {
+	a, b := net.Pipe()
+	go func() {
+		_ = tls.Client(a, cfg).Handshake()
+		a.Close()
+	}()
+	buf := make([]byte, 1<<15)
+	n, _ := b.Read(buf)
+	b.Close()
+	return buf[:n]
+}
+
+func hellos() [][]byte {
+	return [][]byte{
+		client(&tls.Config{ServerName: "a.example.com"}),
+		client(&tls.Config{ServerName: "a.example.com", NextProtos: []string{"h2", "http/1.1"}, MaxVersion: tls.VersionTLS12}),
+		client(&tls.Config{ServerName: "a.example.com", MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}),
+		client(&tls.Config{InsecureSkipVerify: true}),
+	}
+}
+
+func TestFirstBytesSayWhatAConnectionIs(t *testing.T) {
+	for text, want := range map[string]Kind{
+		"GET / HTTP/1.1\r\n": HTTP1, "P": Unknown, "PUT /": HTTP1, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": HTTP2, "PRIX /": HTTP1, "SSH-2.0-x": SSH, "SSX": Unknown,
+		"get /": Unknown, " GET": Unknown, "\x00": Unknown, "\x80\x2e\x01": Unknown, "ABCDEFGHIJKLMNOPQRSTUVWXYZABC /": Unknown,
+	} {
+		for name, r := range map[string]io.Reader{"whole": bytes.NewReader([]byte(text)), "byte by byte": iotest.OneByteReader(bytes.NewReader([]byte(text)))} {
+			f, err := read(r)
+			if err == nil && f.Kind != want || err != nil && want != Unknown {
+				t.Errorf("%q, %s: %s, %v, want %s", text, name, f.Kind, err, want)
+			}
+		}
+	}
+}
+
+func TestAHelloIsReadInAnySplitAndKept(t *testing.T) {
+	for i, b := range hellos() {
+		want := oracle(b)
+		for name, r := range map[string]io.Reader{
+			"whole": bytes.NewReader(b), "byte by byte": iotest.OneByteReader(bytes.NewReader(b)),
+			"one byte a record": iotest.HalfReader(bytes.NewReader(cut(b, 1))), "7 bytes a record": bytes.NewReader(cut(b, 7)),
+		} {
+			var kept bytes.Buffer
+			f, err := read(io.TeeReader(r, &kept))
+			if err != nil || f.Kind != TLS {
+				t.Fatalf("%d, %s: %s, %v", i, name, f.Kind, err)
+			}
+			if f.Hello.SNI != want.ServerName || !slices.Equal(f.Hello.ALPN, want.SupportedProtos) || f.Hello.ECH || f.Hello.Weak != (i == 2) {
+				t.Errorf("%d, %s: %+v, want %s %v", i, name, f.Hello, want.ServerName, want.SupportedProtos)
+			}
+			if !bytes.Equal(f.Bytes, kept.Bytes()) {
+				t.Errorf("%d, %s: it does not keep what it read", i, name)
+			}
+		}
+	}
+}
+
+// cut puts the handshake of one record into records of n bytes.
+func cut(b []byte, n int) []byte {
+	var out []byte
+	for msg := b[5:]; len(msg) > 0; {
+		k := min(n, len(msg))
+		out = append(append(out, 22, 3, 1, 0, byte(k)), msg[:k]...)
+		msg = msg[k:]
+	}
+	return out
+}
+
+func TestAClientThatSaysTooLittleIsGivenUp(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	go func() { _, _ = a.Write(hellos()[0][:50]) }()
+	if f, err := Read(b, 50*time.Millisecond); !errors.Is(err, ErrTimeout) || len(f.Bytes) != 50 {
+		t.Errorf("%d bytes, %v", len(f.Bytes), err)
+	}
+	if _, err := read(bytes.NewReader(hellos()[0][:50])); !errors.Is(err, io.EOF) {
+		t.Errorf("%v", err)
+	}
+	long := cut(append(make([]byte, 5), append([]byte{1, 0, 0x7f, 0xff}, make([]byte, 0x7fff)...)...), 255)
+	if _, err := read(bytes.NewReader(long)); !errors.Is(err, errHello) {
+		t.Errorf("a hello that claims 32 KiB: %v", err)
+	}
+}
+
+// What is accepted here means to crypto/tls what it means here.
+func FuzzHello(f *testing.F) {
+	// Small and always the same, or the fuzzer is busy with making them smaller.
+	for _, ext := range []string{
+		"", "\x00\x00\x00\x06\x00\x04\x00\x00\x01a", "\x00\x2b\x00\x05\x04\x03\x04\x03\x03", "\x00\x10\x00\x05\x00\x03\x02h2", "\xfe\x0d\x00\x01\x00",
+	} {
+		body := "\x03\x03" + strings.Repeat("r", 32) + "\x00\x00\x02\x13\x01\x01\x00\x00" + string(rune(len(ext))) + ext
+		msg := "\x01\x00\x00" + string(rune(len(body))) + body
+		b := []byte("\x16\x03\x01\x00" + string(rune(len(msg))) + msg)
+		if got, err := read(bytes.NewReader(b)); err != nil || got.Kind != TLS || oracle(b) == nil && !got.Hello.ECH {
+			f.Fatalf("a seed is no hello: %v", err)
+		}
+		f.Add(b)
+		f.Add(cut(b, 9))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := read(bytes.NewReader(b))
+		if !bytes.HasPrefix(b, got.Bytes) {
+			t.Fatal("it keeps what did not come")
+		}
+		again, err2 := read(iotest.OneByteReader(bytes.NewReader(b)))
+		if (err == nil) != (err2 == nil) || err == nil && got.Kind != again.Kind {
+			t.Fatalf("whole: %s %v, byte by byte: %s %v", got.Kind, err, again.Kind, err2)
+		}
+		if err != nil || got.Kind != TLS {
+			return
+		}
+		want := oracle(b)
+		if want == nil {
+			return // it refuses more than we do; so would the upstream
+		}
+		if got.Hello.SNI != want.ServerName || !slices.Equal(got.Hello.ALPN, want.SupportedProtos) || got.Hello.ECH != slices.Contains(want.Extensions, extensionECH) {
+			t.Errorf("%+v, crypto/tls reads %q %v %v", got.Hello, want.ServerName, want.SupportedProtos, want.Extensions)
+		}
+		if strong := slices.ContainsFunc(want.SupportedVersions, func(v uint16) bool { return v >= versionTLS12 && v <= 0x03ff }); !strong && !got.Hello.Weak {
+			t.Errorf("it is not weak, and offers %x", want.SupportedVersions)
+		}
+	})
+}
