@@ -304,30 +304,40 @@ func TestAVolumeOfAHostThatStoppedIsMadeWhole(t *testing.T) {
 	}
 }
 
-// A file that was changed under Sunaba is refused, or at worst gives errors; the
-// kernel goes on. Who can do that is the host's root: see docs/threat-model.md.
-func TestADamagedVolumeIsRefusedOrGivesErrors(t *testing.T) {
+// A file that was changed under Sunaba is refused, or what was changed is an error:
+// nothing of it is believed, and the kernel goes on. Who can do that is the host's
+// root or its disk: see docs/threat-model.md.
+func TestNothingOfADamagedVolumeIsBelieved(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
 	f := newVolume(t, dir, testBytes)
 	mnt := mounted(t, f, false)
-	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf("cd %s; for i in $(seq 50); do mkdir d$i; echo $i > d$i/f; done", host.FDPath(3)), mnt)
+	asUser(t, 70_000, 70_001, "sh", "-ec", fmt.Sprintf("cd %s; for i in $(seq 50); do mkdir d$i; echo $i > d$i/f; chmod 640 d$i/f; done", host.FDPath(3)), mnt)
 	mnt.Close()
 	free(t, dir)
 	whole, err := os.ReadFile(f.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused, mountsFailed, worked := 0, 0, 0
+	// wrong says what is not as it was.
+	wrong := func(mnt *os.File) (bad []string) {
+		for i := 1; i <= 50; i++ {
+			name := fmt.Sprintf("d%d/f", i)
+			st, err := os.Stat(at(mnt, name))
+			if err != nil || st.Mode() != 0o640 || st.Sys().(*syscall.Stat_t).Uid != 70_000 || st.Size() != int64(len(fmt.Sprintln(i))) {
+				bad = append(bad, fmt.Sprint(name, st, err))
+			} else if b, err := os.ReadFile(at(mnt, name)); err != nil || string(b) != fmt.Sprintln(i) {
+				bad = append(bad, fmt.Sprintf("%s %q %v", name, b, err))
+			}
+		}
+		return bad
+	}
+	refused, byKernel, told, well := 0, 0, 0, 0
 	r := rand.New(rand.NewPCG(7, 7))
-	for n := range 40 {
+	for n := range 30 {
 		damaged := bytes.Clone(whole)
 		for range 1 + n {
-			// Where its descriptors, tables and folders are.
-			damaged[r.IntN(1<<20)] ^= byte(1 << r.IntN(8))
-		}
-		if n == 0 {
-			damaged[1024+0x3a] |= 2
+			damaged[r.IntN(48*blockSize)] ^= byte(1 << r.IntN(8)) // superblock, descriptors, bitmaps, inodes, root
 		}
 		if _, err := f.WriteAt(damaged, 0); err != nil {
 			t.Fatal(err)
@@ -341,23 +351,25 @@ func TestADamagedVolumeIsRefusedOrGivesErrors(t *testing.T) {
 		}
 		mnt, _, err := MountVolume(f, dir, false, 70_000, 70_001)
 		if err != nil {
-			mountsFailed++
+			byKernel++
 			free(t, dir)
 			continue
 		}
-		worked++
-		_ = filepath.WalkDir(at(mnt, "."), func(p string, d os.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				_, _ = os.ReadFile(p)
-			}
-			return nil
-		})
+		bad := wrong(mnt)
+		switch err := Damage(mnt); {
+		case err != nil:
+			told++
+		case len(bad) > 0:
+			t.Errorf("with %d bits changed, and nobody tells: %q", n+1, bad)
+		default:
+			well++ // what was changed is in use by nobody
+		}
 		mnt.Close()
 		free(t, dir)
 	}
-	t.Logf("%d were refused by what they say, %d by the kernel, %d could be mounted", refused, mountsFailed, worked)
-	if refused == 0 {
-		t.Error("nothing was refused")
+	t.Logf("%d were refused by what they say, %d by the kernel, %d had errors that are told, in %d nothing was wrong", refused, byKernel, told, well)
+	if refused == 0 || told == 0 {
+		t.Error("nothing was refused, or nothing was told")
 	}
 }
 

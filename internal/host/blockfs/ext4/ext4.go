@@ -18,7 +18,8 @@
 // needs them. Inode tables are zeros, which a sparse file has already.
 //
 // Who mounts a file system once and throws it away needs no journal. One that is
-// kept has one: whenever its host stops, the next mount makes it whole again.
+// kept has one: whenever its host stops, the next mount makes it whole again. And it
+// has sums (metadata_csum), so that nobody believes what a disk has changed.
 //
 // The format is described in Linux Documentation/filesystems/ext4/.
 package ext4
@@ -51,8 +52,9 @@ type Options struct {
 	UID, GID uint32 // owner of the root folder, mode 0755
 	Now      time.Time
 	Seed     [16]byte // random; decides where names lie in large folders
-	// Journal gives it a journal, of a size of its own beside Bytes, and lets the
-	// kernel write no more once it finds an error in it.
+	// Journal gives it a journal, of a size of its own beside Bytes, and sums over
+	// what the kernel keeps in it, and lets the kernel write no more once it finds an
+	// error.
 	Journal bool
 }
 
@@ -194,27 +196,31 @@ func (l layout) pieces(o Options) []piece {
 			d.dirs = 1
 		}
 		if used > 0 || g == l.groups-1 {
-			all = append(all, piece{d.blockBitmap * BlockSize, bitmap(used, length)})
+			b := bitmap(used, length)
+			d.blockSum = o.sums().bitmap(b, l.perGroup)
+			all = append(all, piece{d.blockBitmap * BlockSize, b})
 		} else {
 			d.flags |= flagBlocksUninit
 		}
 		if taken > 0 {
-			all = append(all, piece{d.inodeBitmap * BlockSize, bitmap(taken, l.inodes)})
+			b := bitmap(taken, l.inodes)
+			d.inodeSum = o.sums().bitmap(b, l.inodes)
+			all = append(all, piece{d.inodeBitmap * BlockSize, b})
 		} else {
 			d.flags |= flagInodesUninit
 		}
-		d.put(descs[g*descSize:], uint32(g))
+		d.put(descs[g*descSize:], uint32(g), o)
 	}
 	if l.journal > 0 {
 		all = append(all,
-			piece{l.tables*BlockSize + (journalInode-1)*inodeSize, l.journalInode(o)},
+			piece{l.tables*BlockSize + (journalNumber-1)*inodeSize, l.journalInode(o)},
 			piece{(l.root + 1) * BlockSize, l.journalSuper()},
 		)
 	}
 	return append(all,
 		piece{1 * BlockSize, descs},
-		piece{l.tables*BlockSize + inodeSize, l.rootInode(o)},
-		piece{l.root * BlockSize, rootBlock()},
+		piece{l.tables*BlockSize + (rootNumber-1)*inodeSize, l.rootInode(o)},
+		piece{l.root * BlockSize, rootBlock(o)},
 		piece{superOffset, l.super(o)},
 	)
 }
@@ -234,6 +240,7 @@ type desc struct {
 	blockBitmap, inodeBitmap, table int64
 	freeBlocks, freeInodes, dirs    int64
 	flags                           uint16
+	blockSum, inodeSum              uint16 // of the bitmaps, if there are sums
 }
 
 const (
@@ -242,7 +249,7 @@ const (
 	flagZeroed       = 4 // the inode table is all zeros where it is unused
 )
 
-func (d desc) put(b []byte, group uint32) {
+func (d desc) put(b []byte, group uint32, o Options) {
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], uint32(d.blockBitmap))
 	le.PutUint32(b[4:], uint32(d.inodeBitmap))
@@ -252,6 +259,12 @@ func (d desc) put(b []byte, group uint32) {
 	le.PutUint16(b[16:], uint16(d.dirs))
 	le.PutUint16(b[18:], d.flags)
 	le.PutUint16(b[28:], uint16(d.freeInodes)) // unused ones at the table's end
+	if o.Journal {
+		le.PutUint16(b[24:], d.blockSum)
+		le.PutUint16(b[26:], d.inodeSum)
+		le.PutUint16(b[30:], o.sums().group(group, b[:30]))
+		return
+	}
 	// The checksum is over the file system's UUID, which is zero, the group's
 	// number, and what comes before the checksum.
 	sum := crc16(0xffff, make([]byte, 16))

@@ -160,6 +160,17 @@ func TestWhatWasMadeIsKnownAgainAndNothingElse(t *testing.T) {
 		if _, err := f.WriteAt([]byte{at.with}, at.off); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := Look(f); err == nil {
+			t.Errorf("%s: its sum is no matter", what)
+		}
+		b := make([]byte, 1024)
+		if _, err := f.ReadAt(b, superOffset); err != nil {
+			t.Fatal(err)
+		}
+		sealSuper(b)
+		if _, err := f.WriteAt(b, superOffset); err != nil {
+			t.Fatal(err)
+		}
 		if k, err := Look(f); k != at.want || (err != nil) != at.err {
 			t.Errorf("%s: %+v, %v", what, k, err)
 		}

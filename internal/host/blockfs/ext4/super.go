@@ -17,6 +17,14 @@ const (
 	roCompat = 0x2 | 0x8 | 0x10 | 0x20 | 0x40 // large_file, huge_file, gdt_csum, dir_nlink, extra_isize
 )
 
+// Those of a file system that is kept: has_journal, csum_seed (Linux 4.4), and
+// metadata_csum in place of gdt_csum.
+const (
+	keptCompat   = compat | 0x4
+	keptIncompat = incompat | 0x2000
+	keptRoCompat = roCompat&^0x10 | 0x400
+)
+
 // super returns the superblock. Its UUID is zero, so that nobody's
 // /dev/disk/by-uuid changes while a box runs.
 func (l layout) super(o Options) []byte {
@@ -55,23 +63,29 @@ func (l layout) super(o Options) []byte {
 	b[0x174] = 4  // 2^4 groups are allocated from as one
 	if l.journal > 0 {
 		u16(0x3c, 2) // write no more after an error
-		u32(0x5c, compat|hasJournal)
-		u32(0xe0, journalInode)
+		u32(0x5c, keptCompat)
+		u32(0x60, keptIncompat)
+		u32(0x64, keptRoCompat)
+		u32(0xe0, journalNumber)
+		b[0x175] = 1 // CRC-32C
+		u32(0x270, int64(o.sums().seed))
 		b[0xfd] = 1 // a copy of its inode's map and size, for fsck
 		copy(b[0x10c:], l.journalMap())
 		u32(0x10c+16*4, l.journal*BlockSize)
+		sealSuper(b)
 	}
 	return b
 }
 
-// The journal is file 8. That it exists is said by a compatible feature; that there
-// is something in it to be done again, by one that the kernel adds for the time of
-// a mount: 4 of the incompatible ones.
+// Numbers of inodes.
 const (
-	hasJournal   = 0x4
-	journalInode = 8
-	needsReplay  = 0x4
+	rootNumber    = 2
+	journalNumber = 8
 )
+
+// needsReplay says that there is something in the journal to be done again: an
+// incompatible feature that the kernel adds for the time of a mount.
+const needsReplay = 0x4
 
 // journalMap is the map of the journal's inode: one extent.
 func (l layout) journalMap() []byte {
@@ -102,6 +116,7 @@ func (l layout) journalInode(o Options) []byte {
 	for _, off := range []int{0x84, 0x88, 0x8c, 0x94} {
 		le.PutUint32(b[off:], extra)
 	}
+	o.sums().sealInode(journalNumber, b)
 	return b
 }
 
@@ -155,6 +170,9 @@ func (l layout) rootInode(o Options) []byte {
 	for _, off := range []int{0x84, 0x88, 0x8c, 0x94} {
 		le.PutUint32(b[off:], extra)
 	}
+	if o.Journal {
+		o.sums().sealInode(rootNumber, b)
+	}
 	return b
 }
 
@@ -164,16 +182,23 @@ func stamp(t time.Time) (sec, extra uint32) {
 	return uint32(s), uint32(t.Nanosecond())<<2 | uint32((s-int64(int32(s)))>>32)&3
 }
 
-func rootBlock() []byte {
+func rootBlock(o Options) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, BlockSize)
+	room := BlockSize
+	if o.Journal {
+		room -= dirTail
+	}
 	le.PutUint32(b[0:], 2)
 	le.PutUint16(b[4:], 12)
 	b[6], b[7], b[8] = 1, 2, '.'
 	le.PutUint32(b[12:], 2)
-	le.PutUint16(b[16:], BlockSize-12)
+	le.PutUint16(b[16:], uint16(room-12))
 	b[18], b[19] = 2, 2
 	copy(b[20:], "..")
+	if o.Journal {
+		o.sums().sealDir(rootNumber, b)
+	}
 	return b
 }
 
@@ -202,8 +227,10 @@ func Look(r io.ReaderAt) (Kept, error) {
 	case le.Uint16(b[0x38:]) != 0xef53:
 		return Kept{}, errors.New("cannot use file system: it is no ext4")
 	// No other feature comes by a mount.
-	case le.Uint32(b[0x5c:]) != compat|hasJournal, le.Uint32(b[0x60:])&^needsReplay != incompat, le.Uint32(b[0x64:]) != roCompat,
-		le.Uint32(b[0x18:]) != 2, le.Uint32(b[0xe0:]) != journalInode, le.Uint32(b[0xe4:]) != 0:
+	case !sealedSuper(b):
+		return Kept{}, errors.New("cannot use file system: its superblock is damaged")
+	case le.Uint32(b[0x5c:]) != keptCompat, le.Uint32(b[0x60:])&^needsReplay != keptIncompat, le.Uint32(b[0x64:]) != keptRoCompat,
+		le.Uint32(b[0x18:]) != 2, le.Uint32(b[0xe0:]) != journalNumber, le.Uint32(b[0xe4:]) != 0:
 		return Kept{}, errors.New("cannot use file system: it is not one that was made here")
 	}
 	k := Kept{Size: int64(le.Uint32(b[0x04:])) * BlockSize, Replay: le.Uint32(b[0x60:])&needsReplay != 0, Errors: int64(le.Uint32(b[0x194:]))}
