@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 // Case 137, for each mode: a connection that the new policy does not allow ends
 // within a second, one that it allows goes on.
 func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
-	echo := func(c net.Conn) { _, _ = io.Copy(c, c) }
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "443", echo)
 	w.host(t, "b.example.com", "8.8.4.5", "443", echo)
@@ -72,6 +72,32 @@ func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
 	f.cell.Update(policy(t), 3) // 136: an empty list allows nothing
 	if !ended(a) {
 		t.Error("an empty policy lets a connection go on")
+	}
+}
+
+// The address that a name had when it was dialled must still be allowed.
+func TestAChangeOfThePolicyJudgesAddresses(t *testing.T) {
+	w := newWorld()
+	w.host(t, "db.example.com", "10.2.0.7", "5432", echo)
+	const entry = "  - { name: db, host: db.example.com, port: 5432, protocol: tcp, cidr: 10.2.0.0/16, sink: internal }\n"
+	for text, ends := range map[string]bool{
+		entry: false,
+		entry + "  - { cidr: 10.2.0.0/24, decide: deny }\n":                  true,
+		strings.Replace(entry, "10.2.0.0/16", "10.2.9.0/24", 1):              true,
+		strings.Replace(entry, ", cidr: 10.2.0.0/16, sink: internal", "", 1): true,
+	} {
+		f := newFarm(t, w, load(t, entry))
+		c := f.dialName("db.example.com", "5432")
+		_, _ = c.Write([]byte("x"))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		f.cell.Update(load(t, text), 2)
+		_, _ = c.Write([]byte("y"))
+		_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+		if _, err := io.ReadFull(c, make([]byte, 1)); (err != nil) != ends {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

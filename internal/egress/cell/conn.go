@@ -167,10 +167,13 @@ func (o *conn) still(r *ruling) bool {
 		return true // not judged yet: it will be by the new policy
 	}
 	now, v := o.ask(r)
-	if now == nil || now.Mode != o.entry.Mode || now.CIDR != o.entry.CIDR {
+	if now == nil || now.Mode != o.entry.Mode {
 		return false
 	}
 	if o.request != nil && !now.Request(*o.request).Allow {
+		return false
+	}
+	if o.addr.IsValid() && !now.Address(o.cell.cfg.Dialer.Special, netip.AddrPortFrom(o.addr, o.dst.Port())).Allow {
 		return false
 	}
 	o.entry, o.verdict = now, v

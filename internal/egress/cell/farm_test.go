@@ -43,7 +43,7 @@ import (
 
 // farm is a box with a cell, and a world that records what reaches it.
 type farm struct {
-	t     *testing.T
+	t     testing.TB
 	cell  *Cell
 	stack *stack.Stack // the box's kernel
 	world *world
@@ -158,7 +158,7 @@ func policy(t *testing.T, hosts ...string) *rules.Policy {
 	return p
 }
 
-func newFarm(t *testing.T, w *world, p *rules.Policy, change ...func(*Config)) *farm {
+func newFarm(t testing.TB, w *world, p *rules.Policy, change ...func(*Config)) *farm {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -195,7 +195,7 @@ func newFarm(t *testing.T, w *world, p *rules.Policy, change ...func(*Config)) *
 }
 
 // boxStack is a TCP/IP stack as a box's kernel has it.
-func boxStack(t *testing.T, fd int) *stack.Stack {
+func boxStack(t testing.TB, fd int) *stack.Stack {
 	t.Helper()
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
@@ -223,7 +223,7 @@ func boxStack(t *testing.T, fd int) *stack.Stack {
 }
 
 // pump moves packets between a stack and its end of a wire, until the test ends.
-func pump(t *testing.T, fd int, ep *channel.Endpoint) {
+func pump(t testing.TB, fd int, ep *channel.Endpoint) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func (f *farm) ask(to string, msg []byte) ([]byte, error) {
 	return buf[:k], err
 }
 
-func query(t *testing.T, name string, kind dnsmessage.Type) []byte {
+func query(t testing.TB, name string, kind dnsmessage.Type) []byte {
 	t.Helper()
 	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 77, RecursionDesired: true},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: kind, Class: dnsmessage.ClassINET}}}
@@ -342,7 +342,7 @@ func (f *farm) resolve(name string, kind dnsmessage.Type) (dnsmessage.RCode, []n
 	return unpack(f.t, b)
 }
 
-func unpack(t *testing.T, b []byte) (dnsmessage.RCode, []netip.Addr) {
+func unpack(t testing.TB, b []byte) (dnsmessage.RCode, []netip.Addr) {
 	t.Helper()
 	var m dnsmessage.Message
 	if err := m.Unpack(b); err != nil {

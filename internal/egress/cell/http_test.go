@@ -54,7 +54,7 @@ type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-func load(t *testing.T, hosts string) *rules.Policy {
+func load(t testing.TB, hosts string) *rules.Policy {
 	t.Helper()
 	p, err := rules.Load("policy.yaml", []byte("version: 1\ndefault: deny\nhosts:\n"+hosts))
 	if err != nil {

@@ -49,6 +49,9 @@ func (f *Flow) Accept() (*Conn, error) {
 		return nil, fmt.Errorf("cannot accept a connection of the box: %v", err)
 	}
 	r.Complete(false)
+	size := share(f.owner.flows.Load())
+	ep.SocketOptions().SetReceiveBufferSize(size, true)
+	ep.SocketOptions().SetSendBufferSize(size, true)
 	return &Conn{TCPConn: gonet.NewTCPConn(&queue, ep), end: ep, owner: f.owner}, nil
 }
 

@@ -319,3 +319,38 @@ func TestABoxThatDoesNotReadIsBounded(t *testing.T) {
 		t.Error("it does not recover")
 	}
 }
+
+// What all connections of a box may hold together has a bound.
+func TestManyConnectionsShareTheirBuffers(t *testing.T) {
+	got := make(chan int64, 256)
+	_, fd := wire(t, &judge{tcp: func(f *Flow) {
+		c, err := f.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		o := c.end.SocketOptions()
+		got <- o.GetReceiveBufferSize() + o.GetSendBufferSize()
+	}})
+	var first, last, total int64
+	for i := range 256 {
+		head := syn(5432)
+		binary.BigEndian.PutUint16(head, uint16(20000+i))
+		send(t, fd, ip4(protoTCP, "8.8.8.8", head))
+		b := receive(fd)
+		if len(b) < 40 || b[33] != 0x12 {
+			t.Fatalf("no acceptance: %x", b)
+		}
+		binary.BigEndian.PutUint32(head[4:], 1)
+		binary.BigEndian.PutUint32(head[8:], binary.BigEndian.Uint32(b[24:])+1)
+		send(t, fd, ip4(protoTCP, "8.8.8.8", change(head, 13, 0x10)))
+		last = <-got
+		total += last
+		if i == 0 {
+			first = last
+		}
+	}
+	if first != 2*bufferSize || last > 2*bufferSum/256 || total > 8*bufferSum {
+		t.Errorf("the first has %d bytes, the last %d, all %d", first, last, total)
+	}
+}

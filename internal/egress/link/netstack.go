@@ -21,7 +21,13 @@ const (
 	// bufferSize is what one connection may hold in each direction, in bytes.
 	// The wire's delay is well below a millisecond, so this is no limit to speed.
 	bufferSize = 256 << 10
+	// When there are many, each gets its part of bufferSum, and minBuffer at least.
+	bufferSum = 16 << 20
+	minBuffer = 32 << 10
 )
+
+// share is the buffer of one of n connections, in bytes.
+func share(n int64) int64 { return min(bufferSize, max(minBuffer, bufferSum/max(n, 1))) }
 
 // netstack is a TCP/IP stack that believes to be every address in the world.
 type netstack struct {
