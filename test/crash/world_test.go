@@ -235,7 +235,7 @@ func (w *world) background(k *known, r *rand.Rand) error {
 	p := program{out: fmt.Sprint("out ", r.IntN(1e6)), code: 1 + r.IntN(100)}
 	k.phase = ""
 	var e ended
-	shell := fmt.Sprintf("echo '%s'; sleep 0.%d; exit %d", p.out, r.IntN(10), p.code)
+	shell := fmt.Sprintf("echo '%s'; sleep 0.%d; exit %d", p.out, r.IntN(6), p.code)
 	if _, err := w.call("POST", path(k)+"/processes", map[string]any{"shell": shell, "timeout_sec": 0}, &e); err != nil {
 		return err
 	}
