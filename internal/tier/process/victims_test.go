@@ -47,8 +47,9 @@ func TestAMarkedProgramOutlivesALargeOneThatIsNotMarkedYet(t *testing.T) {
 			if err := os.WriteFile("/proc/"+strconv.Itoa(small.Process.Pid)+"/oom_score_adj", []byte(strconv.FormatInt(c.score, 10)), 0); err != nil {
 				t.Fatal(err)
 			}
-			// Three that hold 100 MB each: two can.
-			large := inGroup(t, g, "for i in 1 2 3; do dd if=/dev/zero bs=100M count=1 2>/dev/null | sleep 2 & done; wait")
+			// Five that hold 50 MiB each, of which three fit: when there is no more, the
+			// largest has at least 38 and none has more than 50.
+			large := inGroup(t, g, "for i in 1 2 3 4 5; do dd if=/dev/zero bs=50M count=1 2>/dev/null | sleep 2 & done; wait")
 			if err := large.Wait(); err != nil {
 				t.Error(err)
 			}

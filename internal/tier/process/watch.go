@@ -44,7 +44,8 @@ type watchdog struct {
 	proc  *os.File
 	oom   <-chan struct{} // tells when to look at the group's account; nil without one
 	quit  context.CancelFunc
-	spare atomic.Int64 // bytes that the agent may have beside what the programs left
+	spare atomic.Int64   // bytes that the agent may have beside what the programs left
+	marks sync.WaitGroup // who marks programs
 	once  sync.Once
 	ended chan struct{}   // closed by stop
 	done  chan struct{}   // closed when it no longer looks
@@ -69,6 +70,9 @@ func (b *pbox) watch() (*watchdog, error) {
 			return nil, err
 		}
 	}
+	if b.Group != nil && b.Spec.Lasting {
+		w.marks.Go(func() { w.mark(ctx) })
+	}
 	go w.run()
 	return w, nil
 }
@@ -90,19 +94,15 @@ func (w *watchdog) wait() {
 func (w *watchdog) run() {
 	defer close(w.done)
 	defer w.proc.Close()
+	defer w.marks.Wait()
 	defer w.quit()
 	every := tellEvery
-	var v *victims
 	if w.b.Group == nil {
 		every = boundEvery
-	} else if w.b.Spec.Lasting {
-		limits, _ := w.b.Group.Now() // none if it cannot be read
-		v = &victims{score: scoreOf(limits.Memory), group: w.b.Group.Procs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
 	}
 	t := time.NewTimer(every)
 	defer t.Stop()
 	outOfMemory := false
-	var due time.Time // the next look
 	for {
 		select {
 		case <-w.ended:
@@ -116,21 +116,15 @@ func (w *watchdog) run() {
 			continue
 		case <-t.C:
 		}
-		t.Reset(every)
 		if w.b.held.Load() {
+			t.Reset(every)
 			continue
 		}
 		if w.b.damage() != nil {
 			w.b.Child.Kill() // Run says why
 			return
 		}
-		if v != nil {
-			v.look(string(w.b.Spec.ID)) // not rarer when it takes long: what is new grows meanwhile
-		}
 		begun := time.Now()
-		if begun.Before(due) {
-			continue
-		}
 		for _, hit := range w.look() {
 			w.tell(hit)
 		}
@@ -140,7 +134,27 @@ func (w *watchdog) run() {
 				outOfMemory = false
 			}
 		}
-		due = time.Now().Add(min(lookShare*time.Since(begun), lookLate*every))
+		t.Reset(max(every, min(lookShare*time.Since(begun), lookLate*every)))
+	}
+}
+
+// mark marks programs until ctx ends. It does so beside the looks, which take long
+// when a box is full, and wait for who is told of a limit: what is new grows
+// meanwhile.
+func (w *watchdog) mark(ctx context.Context) {
+	limits, _ := w.b.Group.Now() // none if it cannot be read
+	v := &victims{score: scoreOf(limits.Memory), group: w.b.Group.Procs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
+	t := time.NewTicker(tellEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !w.b.held.Load() {
+			v.look(string(w.b.Spec.ID))
+		}
 	}
 }
 
