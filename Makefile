@@ -13,6 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BUILD       := go build -ldflags '-s -w'
 EMBEDDED    := internal/agent/embedded/bin
 FUZZTIME    ?= 60s
+FUZZPKGS    ?= ./...
 # For each package: ten times what the longest takes on an idle machine.
 TESTTIME    ?= 30m
 
@@ -43,7 +44,7 @@ build-arm64: agent ## write bin/sunaba-arm64 (built, not tested here)
 
 # Cheapest failures first: text, rules of the house, types, linter, behaviour.
 .PHONY: test
-test: fmt house vet staticcheck unit build-arm64 report ## everything that CI checks
+test: fmt house vet staticcheck unit fuzz-gateway build-arm64 report ## everything that CI checks
 
 .PHONY: fmt
 fmt: ## fail if a file is not gofmt'ed
@@ -73,12 +74,17 @@ report:
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (60s)
-	@for pkg in $$(go list ./...); do \
+	@for pkg in $$(go list $(FUZZPKGS)); do \
 	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	    echo "== $$pkg $$target"; \
 	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
 	  done; \
 	done
+
+# What reads a box's packets, and what they are judged by: a little of it at every check.
+.PHONY: fuzz-gateway
+fuzz-gateway: ## the gateway's fuzz targets for 20s each
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=20s FUZZPKGS="./internal/hostname ./internal/egress/..."
 
 .PHONY: compat
 compat: build ## the long compatibility list; results go to docs/compat.md by hand
