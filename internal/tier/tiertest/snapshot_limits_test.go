@@ -12,7 +12,7 @@ import (
 // greedy has some of each thing, and takes all that it gets of what it is told.
 const greedy = `
 import os, signal, sys
-heap = bytearray(b'greedy!!' * (5 << 20))
+heap = bytearray(b'greedy!!' * (1 << 20))
 def child():
     while True: signal.pause()
 def fds(n): return os.open('/dev/null', 0)
@@ -90,7 +90,7 @@ func (p *place) greed(t *testing.T, b box.Lasting, greedy, talker int) string {
 			t.Fatal(err)
 		}
 		at += int64(len(what.word)) + 1
-		lines := strings.Split(says(t, g, greedy, fmt.Sprintf(" %d 5 %s\n", what.errno, what.word)), "\n")
+		lines := strings.Split(says(t, g, greedy, fmt.Sprintf(" %d 1 %s\n", what.errno, what.word)), "\n")
 		said = append(said, lines[len(lines)-2])
 	}
 	if _, err := g.Input(t.Context(), box.ProcessRef{PID: talker}, box.Input{Data: []byte("\n")}); err != nil {
@@ -115,5 +115,6 @@ func (p *place) greed(t *testing.T, b box.Lasting, greedy, talker int) string {
 			t.Errorf("it has ended: %+v", q.End)
 		}
 	}
+	t.Logf("its peak: %d MiB", a.MemoryPeak>>20)
 	return fmt.Sprint(said, names, a.MemoryKills)
 }

@@ -87,15 +87,17 @@ func says(t *testing.T, g box.Guest, pid int, text string) string {
 	enough := fmt.Errorf("enough")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	var end *box.End
 	err := g.Follow(ctx, box.ProcessRef{PID: pid}, box.Positions{}, func(e box.ProcessEvent) error {
 		out.Write(e.Data)
+		end = e.End
 		if strings.Contains(out.String(), text) {
 			return enough
 		}
 		return nil
 	})
 	if !strings.Contains(out.String(), text) {
-		t.Fatalf("it says %q, not %q (%v)", out.String(), text, err)
+		t.Fatalf("it says %q, not %q (%v), and ended: %+v", out.String(), text, err, end)
 	}
 	return out.String()
 }
