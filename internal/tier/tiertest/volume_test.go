@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -258,6 +259,72 @@ func plant(t *testing.T, s *shelf, file string) []string {
 	}
 	command(t, "umount", dir)
 	return []string{"disk", "mem"}
+}
+
+// Nothing in a box has a descriptor of what a volume's file system lies in: whoever
+// could write that could have the host's kernel read anything.
+func TestNobodyInABoxHasTheBlocksOfAVolume(t *testing.T) {
+	needVolumes(t)
+	eachTier(t, func(t *testing.T, p *place) {
+		s := p.shelf(t)
+		file := s.volume(t)
+		sp, done := s.with(t, spec(), file, false)
+		if mine := blocksOf(t, s, os.Getpid()); len(mine) != 1 {
+			t.Fatalf("this process has the file open, and %v is found", mine)
+		}
+		b := p.create(t, sp)
+		done()
+		g := use(t, b)
+		pid := start(t, g, "sleep", "60").PID
+		uid, _ := p.HostUser(b.ID())
+		all, err := filepath.Glob("/proc/[0-9]*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		looked := 0
+		for _, dir := range all {
+			st, err := os.Stat(dir)
+			if err != nil {
+				continue
+			}
+			status, err := os.ReadFile(dir + "/status") // the folder of who is not dumpable is root's
+			if sys, ok := st.Sys().(*syscall.Stat_t); err != nil || !ok || int(sys.Uid) != uid && !strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", uid)) {
+				continue
+			}
+			n, err := strconv.Atoi(filepath.Base(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			looked++
+			if has := blocksOf(t, s, n); len(has) > 0 {
+				t.Errorf("process %d has %v", n, has)
+			}
+		}
+		if looked < 2 {
+			t.Errorf("%d processes were looked at", looked)
+		}
+		if mine := blocksOf(t, s, os.Getpid()); len(mine) > 0 {
+			t.Errorf("who made the box has %v still", mine)
+		}
+		run(t, g, fmt.Sprintf("kill %d; ls /dev | grep -e loop -e mapper && exit 1; ls /dev/block 2>/dev/null && exit 1; :", pid))
+		p.destroy(t, b)
+	})
+}
+
+// blocksOf lists what a process has open of a shelf's files and of loop devices.
+func blocksOf(t *testing.T, s *shelf, pid int) (has []string) {
+	t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		name, err := os.Readlink(fd)
+		if err == nil && (strings.HasPrefix(name, s.dir+"/") || strings.HasPrefix(name, "/dev/loop")) {
+			has = append(has, name)
+		}
+	}
+	return has
 }
 
 // A copy of a box's files is without what is on its volume; what is made from it
