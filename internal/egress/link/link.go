@@ -121,6 +121,14 @@ func Open(cfg Config, h Handler) (*Link, error) {
 		_ = unix.SetsockoptInt(cfg.FD, unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20)
 		_ = unix.SetsockoptInt(cfg.FD, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
 	}
+	if cfg.Kind == Packet {
+		// An interface that has just come up has a queue that loses everything,
+		// for as long as the kernel takes to notice.
+		if err := unix.SetsockoptInt(cfg.FD, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+			_ = unix.Close(cfg.FD)
+			return nil, fmt.Errorf("cannot pass by the interface's queue: %w", err)
+		}
+	}
 	if cfg.Idle == 0 {
 		cfg.Idle = idleAfter
 	}
