@@ -1,6 +1,7 @@
 package blockfs
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -301,6 +303,81 @@ func TestAVolumeOfAHostThatStoppedIsMadeWhole(t *testing.T) {
 		if b, err := os.ReadFile(at(again, name)); err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
+	}
+}
+
+// Whenever a host stops, all that a program has flushed is there. EXT4_IOC_SHUTDOWN
+// without a flush stops the writing at a moment, as a power cut does.
+func TestWhatWasFlushedSurvivesAHostThatStopsAtAnyMoment(t *testing.T) {
+	needRoot(t)
+	const size = 16 << 20
+	dir := t.TempDir()
+	f := newVolume(t, dir, size)
+	acked, replays := 0, 0
+	r := rand.New(rand.NewPCG(3, 3))
+	for round := range 12 {
+		replay, err := CheckVolume(f, size)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if replay {
+			replays++
+			if err := ReplayVolume(f); err != nil {
+				t.Fatal(err)
+			}
+			free(t, dir)
+			fsck(t, f.Name())
+		}
+		mnt := mounted(t, f, false)
+		if round > 0 {
+			b, err := os.ReadFile(at(mnt, "log"))
+			lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+			if err != nil || len(lines) < acked {
+				t.Errorf("round %d: %d lines are there, %d were flushed, %v", round, len(lines), acked, err)
+			}
+			for i, l := range lines[:min(acked, len(lines))] {
+				if l != fmt.Sprint(i) {
+					t.Fatalf("round %d: line %d is %q", round, i, l)
+				}
+			}
+			if last, err := os.ReadFile(at(mnt, "last")); err != nil || strings.TrimSpace(string(last)) == "" {
+				t.Errorf("round %d: what replaced a file is %q, %v", round, last, err)
+			}
+		}
+		// Each line is flushed before it is told; files come, go and are replaced beside.
+		cmd := exec.Command("sh", "-c", fmt.Sprintf(`cd %s && head -n %d log > log.new 2>/dev/null; sync log.new; mv log.new log; sync .
+			i=%[2]d; while echo $i >> log && sync log && echo $i; do i=$((i+1)); mkdir d$i && echo $i > d$i/f && rmdir d$((i-9)) 2>/dev/null; rm -rf d$((i-5))
+			echo $i > new && sync new && mv new last; done`, host.FDPath(3), acked))
+		cmd.ExtraFiles, cmd.Env, cmd.Dir = []*os.File{mnt}, []string{"PATH=/usr/bin:/bin"}, "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 70_000, Gid: 70_001}}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stop := 5 + r.IntN(20) // lines
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			acked++
+			if stop--; stop == 0 {
+				time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+				if err := Discard(mnt); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = cmd.Wait()
+		if stop > 0 {
+			t.Fatalf("round %d: it has stopped by itself", round)
+		}
+		mnt.Close()
+		free(t, dir)
+	}
+	t.Logf("%d lines were flushed; of 12 stops %d left something to be done again", acked, replays)
+	if replays < 6 {
+		t.Error("the stops are none")
 	}
 }
 
