@@ -101,9 +101,15 @@ func sandboxOf(c config.Config) (json.RawMessage, error) {
 		if len(c.Allowlist) > 0 {
 			network["allowlist"] = c.Allowlist
 		}
-		if c.PolicyFile != "" {
-			return nil, box.Errorf(box.Unsupported, "configure", "cannot send the policy file %s to a daemon in this build", c.PolicyFile).
-				WithHint("say what is allowed with --allow or network.allowlist")
+		if c.Rules != "" {
+			network["rules"] = json.RawMessage(c.Rules)
+		}
+		if c.PolicyFile != "" { // the daemon reads no file that a caller names
+			rules, err := sendablePolicy(c.PolicyFile)
+			if err != nil {
+				return nil, err
+			}
+			network["rules"] = rules
 		}
 		top["network"] = network
 	}

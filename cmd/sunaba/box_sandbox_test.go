@@ -3,6 +3,8 @@ package main
 import (
 	"flag"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -17,9 +19,14 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 		"grace": "0", "max-processes": "7", "max-open-files": "77", "disk": "2m", "max-files": "777", "max-output": "12345", "on-limit": "kill",
 		"network": "allowlist", "allow": "*.example.com:8443", "writable-dir": "/data/x", "no-mount": "/srv/secret", "reuse": "true", "tier": "process", "mount": "/srv:/in", "volume": "data:/data:ro",
 	}
+	// The file itself is sent, not its name.
+	values["network-policy"] = filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(values["network-policy"], []byte("version: 1\nlimits: { rate: 5/s }\nhosts:\n  - { name: api, host: a.test, port: 80, rules: [ { methods: [GET], paths: [\"/a/**\"], rate: 5/m } ] }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	names := []string{"tier", "mount"}
 	for _, k := range keyFlags() {
-		if k.Flag != "host-prefix" && k.Flag != "network-policy" { // files of the operator's host: requests may not name them
+		if k.Flag != "host-prefix" { // the operator's: requests may not have it
 			names = append(names, k.Flag)
 		}
 	}
@@ -34,7 +41,7 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 		fs.SetOutput(io.Discard)
 		f.define(fs)
 		line := []string{"--" + name + "=" + v}
-		if name == "allow" { // which has no effect without a network
+		if name == "allow" || name == "network-policy" { // which has no effect without a network
 			line = append(line, "--network=allowlist")
 		}
 		if err := fs.Parse(line); err != nil {
@@ -59,7 +66,11 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 			t.Errorf("--%s: %s: %v", name, sent, err)
 			continue
 		}
-		if want := direct.cfg.Request(); !reflect.DeepEqual(got.Policy, want) || got.User != direct.cfg.User || !slices.Equal(got.Env, direct.cfg.Environ()) {
+		want := direct.cfg.Request()
+		if direct.net != nil {
+			want.Reach = direct.net.JSON()
+		}
+		if !reflect.DeepEqual(got.Policy, want) || got.User != direct.cfg.User || !slices.Equal(got.Env, direct.cfg.Environ()) {
 			t.Errorf("--%s: sent %s, which is\n%+v, want\n%+v", name, sent, got.Policy, want)
 		}
 	}

@@ -315,8 +315,8 @@ func policyTest(c *policyCall) (int, error) {
 // further places, beside the mounts, where files of a box come to lie. Who needs
 // the policy twice keeps the value: the file may change.
 func networkPolicy(cfg config.Config, folders ...string) (*rules.Policy, error) {
-	if cfg.PolicyFile == "" {
-		return rules.FromAllowlist(cfg.Allowlist)
+	if p, err := cfg.Policy(); p != nil || err != nil {
+		return p, err
 	}
 	for _, m := range cfg.Mounts {
 		if !m.ReadOnly {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/config"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/settings"
 )
@@ -51,6 +53,24 @@ func readPolicy(file string) (*rules.Policy, error) {
 		return nil, err
 	}
 	return rules.Load(file, text)
+}
+
+// sendablePolicy is what a policy file says, as the key network.rules of a
+// request. It is judged by who gets it, too.
+func sendablePolicy(file string) (json.RawMessage, error) {
+	text, err := readPolicyText(file)
+	if err != nil {
+		return nil, err
+	}
+	var c config.Config
+	if err := c.Set("network.rules", string(text)); err != nil {
+		// The file's own words have its name and lines.
+		if _, err := rules.Load(file, text); err != nil {
+			return nil, err
+		}
+		return nil, err
+	}
+	return json.RawMessage(c.Rules), nil
 }
 
 // readBoxPolicy reads the policy that a box will live under. No box may have

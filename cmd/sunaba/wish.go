@@ -43,7 +43,7 @@ func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
 	}
 	if cfg.PolicyFile != "" {
 		return engine.Wish{}, box.Errorf(box.Denied, "read request", "cannot use network.policy in a request: it names a file of this host").
-			WithHint("send what is allowed as network.allowlist")
+			WithHint("send what is allowed as network.allowlist, or what such a file says as network.rules")
 	}
 	req := cfg.Request()
 	if cfg.Net.Mode == box.NetAllowlist {

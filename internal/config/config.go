@@ -39,6 +39,7 @@ type Config struct {
 	// What a box may reach; see [Config.CheckNetwork].
 	Allowlist  []string // network.allowlist, each as rules.ParseEntry takes it
 	PolicyFile string   // network.policy: a path, as it was written; empty if there is none
+	Rules      string   // network.rules: a policy in its long form, as JSON; empty if there is none
 
 	// filesystem
 	Mounts       []box.Mount // the read-only ones first, then as given

@@ -121,6 +121,7 @@ func TestSetAndFileAgree(t *testing.T) {
 		"resource_limits.on_limit":       {"kill", "kill"},
 		"network.mode":                   {"allowlist", "allowlist"},
 		"network.allowlist":              {"*.example.com:8443", `["*.example.com:8443"], mode: allowlist}`},
+		"network.rules":                  {"version: 1", "{version: 1}, mode: allowlist}"},
 		"network.policy":                 {"policy.yaml", "policy.yaml, mode: allowlist}"},
 		"filesystem.read_only_mounts":    {"/d/a:b:/in", `[{host: "/d/a:b", container: /in}]`},
 		"filesystem.read_write_mounts":   {"/d/a:/in", "[{host: /d/a, container: /in}]"},

@@ -27,7 +27,7 @@ type Key struct {
 }
 
 // List reports whether the key holds several values: Set then adds one.
-func (k Key) List() bool { return k.shape != scalar }
+func (k Key) List() bool { return k.shape != scalar && k.shape != subtree }
 
 type shape int
 
@@ -36,6 +36,7 @@ const (
 	list          // of scalars
 	mounts        // of {host, container}
 	volumes       // of {name, container, read_only}
+	subtree       // read elsewhere
 	env           // name: value
 )
 
@@ -98,7 +99,9 @@ func Keys() []Key {
 		{Name: "network.mode", Flag: "network", Type: "choice", Default: "none", Allowed: "none, allowlist", Help: "network of the box: none, or what allowlist or policy allow", set: setNetwork},
 		{Name: "network.allowlist", Flag: "allow", Type: "list of host:port", Allowed: "names, or *.NAME; port 443 if none is given", Help: "what mode allowlist allows: plain HTTP on port 80, TLS on any other; empty allows nothing", shape: list,
 			set: setAllow, clear: func(c *Config) { c.Allowlist = nil }},
-		{Name: "network.policy", Flag: "network-policy", Type: "path of a file", Allowed: "instead of allowlist", Help: "policy file for mode allowlist, see egress-policy.md; a relative path begins at the configuration's folder, for the flag at yours", set: setPolicyFile},
+		{Name: "network.policy", Flag: "network-policy", Type: "path of a file", Allowed: "instead of allowlist and rules", Help: "policy file for mode allowlist, see egress-policy.md; a relative path begins at the configuration's folder, for the flag at yours", set: setPolicyFile},
+		{Name: "network.rules", Type: "keys with values", Allowed: "what a policy file has, instead of allowlist and policy", Help: "a policy in its long form, here and not in a file of its own, see egress-policy.md", shape: subtree,
+			set: setRules, clear: func(c *Config) { c.Rules = "" }},
 
 		mountKey("filesystem.read_only_mounts", "mount", "host folders or files shown read-only", true),
 		mountKey("filesystem.read_write_mounts", "mount", "host folders or files the program may change", false),

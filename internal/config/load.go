@@ -90,6 +90,8 @@ func (l *loader) key(k Key, n *yaml.Node) {
 		l.scalar(k.Name, n, k.Allowed, k.set)
 	case env:
 		l.env(k, n)
+	case subtree:
+		l.rules(k, n)
 	default:
 		if n.Kind != yaml.SequenceNode {
 			l.Failf(settings.At(n), k.Name, "cannot set %s to %s; allowed: a list", k.Name, settings.Describe(n))

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/settings"
@@ -47,12 +49,63 @@ func setPolicyFile(c *Config, v value) error {
 	return nil
 }
 
-// CheckNetwork says what network.allowlist and network.policy may not say
+// rules reads a policy as a part of the file, so that its errors have their
+// place here.
+func (l *loader) rules(k Key, n *yaml.Node) {
+	if p, _ := rules.LoadNode(&l.Reader, n); p == nil {
+		return
+	}
+	text, err := settings.JSON(n)
+	if err != nil {
+		l.Failf(settings.At(n), k.Name, "cannot set %s: %v", k.Name, err)
+		return
+	}
+	l.config.Rules = string(text)
+}
+
+// setRules takes a policy as text.
+func setRules(c *Config, v value) error {
+	if v.form != flagText {
+		return errors.New("allowed: keys with values")
+	}
+	sub := &loader{Reader: settings.Reader{File: "network.rules", Op: opSet}}
+	if root := sub.Document([]byte(v.text)); root != nil {
+		sub.rules(Key{Name: "network.rules"}, root)
+	}
+	if err := sub.Err(); err != nil {
+		return err
+	}
+	if sub.config.Rules == "" {
+		return errors.New("allowed: a policy")
+	}
+	c.Rules = sub.config.Rules
+	return nil
+}
+
+// Policy returns the policy of network.allowlist or network.rules; nil if it is
+// in a file, whose place is the caller's to judge.
+func (c Config) Policy() (*rules.Policy, error) {
+	switch {
+	case c.PolicyFile != "":
+		return nil, nil
+	case c.Rules != "":
+		return rules.Load("network.rules", []byte(c.Rules))
+	}
+	return rules.FromAllowlist(c.Allowlist)
+}
+
+// CheckNetwork says what network.allowlist, policy and rules may not say
 // together; each alone was checked when it was set. The error is a
 // [*box.Error].
 func (c Config) CheckNetwork() error {
-	if len(c.Allowlist) > 0 && c.PolicyFile != "" {
-		return box.Errorf(box.Invalid, opSet, "cannot use network.allowlist beside network.policy: give one of them")
+	given := 0
+	for _, g := range []bool{len(c.Allowlist) > 0, c.PolicyFile != "", c.Rules != ""} {
+		if g {
+			given++
+		}
+	}
+	if given > 1 {
+		return box.Errorf(box.Invalid, opSet, "cannot use more than one of network.allowlist, network.policy and network.rules: give one of them")
 	}
 	if _, err := rules.FromAllowlist(c.Allowlist); err != nil {
 		return box.Errorf(box.Invalid, opSet, "cannot set network.allowlist: %v", err)
@@ -69,7 +122,7 @@ func (l *loader) checkNetwork() {
 	c := l.config
 	if err := c.CheckNetwork(); err != nil {
 		l.Failf(at, "network", "%v", err)
-	} else if c.Net.Mode == box.NetNone && (len(c.Allowlist) > 0 || c.PolicyFile != "") {
-		l.Failf(at, "network", "cannot use network.allowlist or network.policy in mode none: they would have no effect; write mode: allowlist, or take them out")
+	} else if c.Net.Mode == box.NetNone && (len(c.Allowlist) > 0 || c.PolicyFile != "" || c.Rules != "") {
+		l.Failf(at, "network", "cannot use network.allowlist, policy or rules in mode none: they would have no effect; write mode: allowlist, or take them out")
 	}
 }

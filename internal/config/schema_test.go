@@ -48,15 +48,17 @@ func full() box.Report {
 		Tier:           box.TierGvisor, TierReason: "trust untrusted needs at least gvisor",
 		Image: "base@sha256:" + strings.Repeat("0", 64), Start: box.StartCold,
 		Policy: policy.InForce(spec, c.Trust, c.User),
-		Weak:   []string{"the cpu limit is not enforced"},
-		Error:  &box.ErrorJSON{Kind: box.Fault, Message: "cannot destroy box: busy", Hint: "run sunaba doctor"},
+		Network: box.Traffic{Generation: 2, Open: 1, Connections: 7, Sent: 1000, Received: 2000, Denied: []box.Denial{{Kind: "http", Name: "a.test", Addr: "198.18.0.9", Port: 80,
+			Method: "POST", Path: "/x", Code: "method_not_allowed", Rule: "api", Reason: "no rule allows POST", Fix: "- { methods: [POST], paths: [\"/x\"] }", Count: 3}}},
+		Weak:  []string{"the cpu limit is not enforced"},
+		Error: &box.ErrorJSON{Kind: box.Fault, Message: "cannot destroy box: busy", Hint: "run sunaba doctor"},
 	}
 }
 
 // early is what a run that never started answers with.
 func early() box.Report {
 	return box.Report{
-		LimitsHit: []box.LimitHit{}, Artifacts: []box.Artifact{}, Weak: []string{},
+		LimitsHit: []box.LimitHit{}, Artifacts: []box.Artifact{}, Weak: []string{}, Network: box.Traffic{Denied: []box.Denial{}},
 		Policy: policy.InForce(box.Spec{}, "", ""),
 		Error:  &box.ErrorJSON{Kind: box.Unusable, Message: "cannot use tier gvisor on this host"},
 	}

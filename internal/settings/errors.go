@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -44,6 +45,8 @@ func (e Errors) Unwrap() []error {
 	}
 	return out
 }
+
+var errNotPlain = errors.New("cannot write what is not plain YAML")
 
 // UnknownKey says that there is no such key, and which one was likely meant.
 func UnknownKey(op, key, section string, near string) *box.Error {

@@ -33,44 +33,54 @@ func Lint(name string, text []byte) (warnings settings.Errors, err error) {
 }
 
 func load(name string, text []byte) (*Policy, settings.Errors, error) {
+	r := &settings.Reader{File: name, Op: opLoad}
+	root := r.Document(text)
+	var p *Policy
+	var warnings settings.Errors
+	switch {
+	case len(r.Errs) > 0:
+	case root == nil || settings.IsNull(root):
+		r.Failf(settings.Place{Line: 1, Column: 1}, "", "cannot use an empty policy; to allow nothing, write `version: 1`")
+	default:
+		p, warnings = LoadNode(r, root)
+	}
+	if err := r.Err(); err != nil {
+		return nil, nil, err
+	}
+	return p, warnings, nil
+}
+
+// LoadNode reads a policy that is a part of a file that r reads. What is wrong
+// is noted in r, and the Policy is nil then; warnings are as for [Lint].
+func LoadNode(r *settings.Reader, root *yaml.Node) (p *Policy, warnings settings.Errors) {
 	l := &loader{
-		Reader: settings.Reader{File: name, Op: opLoad},
+		Reader: r,
 		p:      &Policy{Version: Version, Limits: DefaultLimits(), DNS: defaultDNS(), Hosts: []Host{}},
 		places: map[spot]settings.Place{},
 	}
-	root := l.Document(text)
-	switch {
-	case len(l.Errs) > 0:
-	case root == nil || settings.IsNull(root):
-		l.Failf(settings.Place{Line: 1, Column: 1}, "", "cannot use an empty policy; to allow nothing, write `version: 1`")
-	default:
-		l.top(root)
+	before := len(r.Errs)
+	l.top(root)
+	if len(r.Errs) > before {
+		return nil, nil
 	}
-	if err := l.Err(); err != nil {
-		return nil, nil, err
-	}
-	warnings := settings.Reader{File: name, Op: opLoad}
+	warn := &settings.Reader{File: r.File, Op: r.Op}
 	for _, pr := range l.p.problems() {
-		to := &l.Reader
+		to, msg := r, "cannot use the policy: "+pr.msg
 		if pr.warn {
-			to = &warnings
-		}
-		msg := "cannot use the policy: " + pr.msg
-		if pr.warn {
-			msg = "warning: " + pr.msg
+			to, msg = warn, "warning: "+pr.msg
 		}
 		if pr.fix != "" {
 			msg += "; " + pr.fix
 		}
-		to.Fail(l.place(pr), pr.key, box.Errorf(box.Invalid, opLoad, "%s", msg))
+		to.Fail(l.place(pr), pr.key, box.Errorf(box.Invalid, r.Op, "%s", msg))
 	}
-	if err := l.Err(); err != nil {
-		return nil, nil, err
+	if len(r.Errs) > before {
+		return nil, nil
 	}
-	if warnings.Err() == nil {
-		return l.p, nil, nil
+	if warn.Err() != nil {
+		warnings = warn.Errs
 	}
-	return l.p, warnings.Errs, nil
+	return l.p, warnings
 }
 
 // spot is where a problem can be: see [problem].
@@ -80,7 +90,7 @@ type spot struct {
 }
 
 type loader struct {
-	settings.Reader
+	*settings.Reader
 	p      *Policy
 	places map[spot]settings.Place
 }
@@ -123,7 +133,7 @@ func (l *loader) section(n *yaml.Node, what string, host, rule int, keys map[str
 			}
 			slices.Sort(built)
 			near := settings.Nearest(name, built)
-			err := settings.UnknownKey(opLoad, name, what, near)
+			err := settings.UnknownKey(l.Op, name, what, near)
 			if near == "" {
 				err.Message += "; allowed: " + strings.Join(built, ", ")
 			}
@@ -146,7 +156,7 @@ func (l *loader) section(n *yaml.Node, what string, host, rule int, keys map[str
 }
 
 func (l *loader) unsupported(n *yaml.Node, key, format string, args ...any) {
-	l.Fail(settings.At(n), key, box.Errorf(box.Unsupported, opLoad, "cannot use "+format, args...))
+	l.Fail(settings.At(n), key, box.Errorf(box.Unsupported, l.Op, "cannot use "+format, args...))
 }
 
 // wrong notes that a value is not one.

@@ -85,6 +85,7 @@ func sandboxKeys() []key {
 			{name: "mode", forms: text, about: "none: a loopback interface and nothing else. allowlist: what allowlist says."},
 			{name: "allowlist", forms: some, about: "What mode allowlist allows, as HOST:PORT; *.HOST stands for all names below. Empty allows nothing."},
 			{name: "policy", forms: text, about: "A policy file of this host; refused in a request."},
+			{name: "rules", forms: []string{huma.TypeObject}, about: "A policy in its long form, instead of allowlist: what a policy file has, see docs/egress-policy.md."},
 		}},
 		{name: "filesystem", about: "What the box can see.", keys: []key{
 			{name: "read_only_mounts", forms: some, about: "Host folders or files shown read-only, as {host, container}."},
