@@ -130,8 +130,12 @@ func (c *Cell) end(code string) {
 }
 
 // Update puts another policy in force. Open connections are judged by it before
-// Update returns, and what is no longer allowed is reset.
+// Update returns, and what is no longer allowed is reset. No policy is one that
+// allows nothing.
 func (c *Cell) Update(p *rules.Policy, generation uint64) {
+	if p == nil {
+		p = new(rules.Policy)
+	}
 	r := &ruling{p, generation}
 	c.rule.Store(r)
 	for _, o := range c.open() {

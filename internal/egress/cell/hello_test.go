@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -111,6 +112,9 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 		{"HTTP/2 by prior knowledge (61)", []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "not_tls", strict},
 		{"SSH (89)", []byte("SSH-2.0-x\r\n"), "not_tls", strict},
 		{"anything", []byte{0, 1, 2, 3}, "not_tls", strict},
+		{"early data", join(hello{sni: "a.example.com"}.bytes(), tlsRecord(20, 1), tlsRecord(23, 9)), "", strict},
+		{"a second hello for the same name", join(hello{sni: "a.example.com"}.bytes(), tlsRecord(20, 1), hello{sni: "a.example.com"}.bytes(), tlsRecord(23, 9)), "", strict},
+		{"a key exchange and what looks like a hello behind it", join(hello{sni: "a.example.com"}.bytes(), tlsRecord(22, 16, 0, 0, 0), tlsRecord(20, 1), hello{sni: "b.example.com"}.bytes()), "", strict},
 		{"SSL 2", []byte{0x80, 0x2e, 1, 3, 1}, "not_tls", strict},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,6 +137,62 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 			}
 			if got := a.text() + b.text(); got != "" {
 				t.Errorf("the upstream received %q", got)
+			}
+		})
+	}
+}
+
+func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func tlsRecord(kind byte, body ...byte) []byte { return append([]byte{kind, 3, 3}, vector(2, body)...) }
+
+// A server may ask for a second hello in the clear, and some take the name from
+// that one. It is held back until it is judged, however it is cut.
+func TestASecondHelloIsJudgedLikeTheFirst(t *testing.T) {
+	first := hello{sni: "a.example.com"}.bytes()
+	early := join(tlsRecord(23, 1, 2, 3), tlsRecord(20, 1))
+	for _, c := range []struct {
+		name, code string
+		second     []byte
+	}{
+		{"another name", "sni_mismatch", hello{sni: "b.example.com"}.bytes()},
+		{"another name in one byte a record", "sni_mismatch", hello{sni: "b.example.com", record: 1}.bytes()},
+		{"an encrypted hello", "ech", hello{sni: "a.example.com", more: extension(0xfe0d, []byte{0})}.bytes()},
+		{"no name", "sni_missing", hello{}.bytes()},
+		{"another name behind an empty record", "hello_malformed", join(tlsRecord(22), hello{sni: "b.example.com"}.bytes())},
+		{"no hello after all", "hello_malformed", tlsRecord(22, 1, 0, 0, 2, 9, 9)},
+		{"no TLS", "hello_malformed", []byte("GET / HTTP/1.1\r\n\r\n")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			var a recorder
+			w.host(t, "a.example.com", "8.8.4.4", "443", a.serve)
+			for cut := range 3 { // at once, apart, byte by byte
+				a.mu.Lock()
+				a.data = nil
+				a.mu.Unlock()
+				f := newFarm(t, w, policy(t, "a.example.com:443"))
+				conn := f.dialName("a.example.com", "443")
+				all := join(first, early, c.second)
+				switch cut {
+				case 0:
+					_, _ = conn.Write(all)
+				case 1:
+					_, _ = conn.Write(first)
+					waitFor(t, "the first arrives", func() bool { return a.text() == string(first) })
+					_, _ = conn.Write(all[len(first):])
+				default:
+					for i := range all {
+						_, _ = conn.Write(all[i : i+1])
+					}
+				}
+				f.denied(c.code)
+				if !ended(conn) {
+					t.Error("the connection is still open")
+				}
+				if got := a.text(); len(got) > len(first)+len(early)+5 {
+					t.Errorf("the upstream got %q", got)
+				}
 			}
 		})
 	}

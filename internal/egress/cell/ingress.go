@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/dnswire"
@@ -30,11 +31,11 @@ func (i ingress) DNS(msg []byte) (answer []byte) {
 		return answer
 	}
 	r := c.rule.Load()
-	e := event.Event{Kind: event.DNS, Decision: event.Deny, Name: q.Name, Generation: r.generation}
+	e := event.Event{Kind: event.DNS, Decision: event.Deny, Generation: r.generation}
 	name, err := hostname.Parse(q.Name)
 	if err != nil {
 		var bad *hostname.Error
-		e.Name, e.Code, e.Reason = clip(q.Name), "name_malformed", "it is no host name"
+		e.Name, e.Code, e.Reason = quoted(q.Name), "name_malformed", "it is no host name"
 		if errors.As(err, &bad) {
 			e.Code, e.Reason = string(bad.Code), bad.Why
 		}
@@ -72,6 +73,12 @@ func (i ingress) DNS(msg []byte) (answer []byte) {
 
 // clip bounds hostile text in an event.
 func clip(s string) string { return s[:min(len(s), 300)] }
+
+// quoted makes text that may be anything printable.
+func quoted(s string) string {
+	q := strconv.QuoteToASCII(s)
+	return clip(q[1 : len(q)-1])
+}
 
 const (
 	dnsPort = 53

@@ -32,7 +32,7 @@ func (o *conn) tunnel(f *link.Flow) {
 	e, entry := o.event(event.Connect), o.entry
 	o.mu.Unlock()
 	e.Decision, e.Code = event.Allow, string(rules.Allowed)
-	var first []byte
+	first := peek.First{}
 	if entry.Mode == rules.Splice {
 		seen, err := peek.Read(box, o.cell.cfg.Timeouts.Hello)
 		if v, ok := o.identify(seen, err); !ok {
@@ -40,7 +40,7 @@ func (o *conn) tunnel(f *link.Flow) {
 			o.abort(string(v.Code))
 			return
 		}
-		first, e.SNI = seen.Bytes, seen.Hello.SNI
+		first, e.SNI = seen, seen.Hello.SNI
 	}
 	o.cell.emit(e)
 	o.splice(box, up, first)
@@ -56,7 +56,7 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 	case errors.Is(err, peek.ErrTimeout):
 		return no("hello_timeout", "the client did not begin TLS in time", "")
 	case err != nil && f.Kind == peek.TLS:
-		return no("hello_malformed", "the TLS hello cannot be read", "")
+		return no("hello_malformed", "the TLS hello cannot be read, or what follows it is no TLS", "")
 	case err != nil:
 		return no("hello_missing", "the client sent no whole first message", "")
 	case f.Kind == peek.SSH:
@@ -84,24 +84,73 @@ const bufferSize = 64 << 10
 
 // splice passes bytes on in both directions until both have ended. An end in
 // one direction is passed on as such; an error ends both with a reset.
-func (o *conn) splice(box *link.Conn, up *net.TCPConn, first []byte) {
+func (o *conn) splice(box *link.Conn, up *net.TCPConn, first peek.First) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer o.guard()
-		if len(first) > 0 {
-			if !o.pass(int64(len(first)), 0) {
-				return
-			}
-			if _, err := up.Write(first); err != nil {
-				o.abort("upstream_reset")
-				return
-			}
+		hello := len(first.Bytes) - first.Rest
+		out := upward{o: o, up: up}
+		if hello > 0 && !out.write(first.Bytes[:hello]) {
+			return
 		}
-		o.copy(up, box, "box_reset", "upstream_reset", func(n int64) bool { return o.pass(n, 0) })
+		if hello > 0 {
+			out.watch = &peek.Watch{}
+		}
+		if first.Rest > 0 && !out.pass(first.Bytes[hello:]) {
+			return
+		}
+		o.copy(box, up, "box_reset", "upstream_reset", out.pass)
 	}()
-	o.copy(box, up, "upstream_reset", "box_reset", func(n int64) bool { return o.pass(0, n) })
+	o.copy(up, box, "upstream_reset", "box_reset", func(b []byte) bool {
+		if !o.pass(0, int64(len(b))) {
+			return false
+		}
+		if _, err := box.Write(b); err != nil {
+			o.abort("box_reset")
+			return false
+		}
+		return true
+	})
 	<-done
+}
+
+// upward is the direction to the upstream. Where the box speaks TLS, a second
+// hello is judged like the first.
+type upward struct {
+	o     *conn
+	up    *net.TCPConn
+	watch *peek.Watch // nil where nothing is watched for
+}
+
+func (u *upward) pass(b []byte) bool {
+	if u.watch == nil {
+		return u.write(b)
+	}
+	out, hello, err := u.watch.Feed(b)
+	if err != nil || hello != nil {
+		f := peek.First{Kind: peek.TLS}
+		if hello != nil {
+			f.Hello = *hello
+		}
+		if v, ok := u.o.identify(f, err); !ok {
+			u.o.denied(v)
+			u.o.abort(string(v.Code))
+			return false
+		}
+	}
+	return len(out) == 0 || u.write(out)
+}
+
+func (u *upward) write(b []byte) bool {
+	if !u.o.pass(int64(len(b)), 0) {
+		return false
+	}
+	if _, err := u.up.Write(b); err != nil {
+		u.o.abort("upstream_reset")
+		return false
+	}
+	return true
 }
 
 // guard turns a panic of a goroutine into the end of its connection.
@@ -117,22 +166,17 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-func (o *conn) copy(to, from halfCloser, readCode, writeCode string, pass func(int64) bool) {
+// copy reads until the end and gives pass each piece; false ends it.
+func (o *conn) copy(from, to halfCloser, readCode, closeCode string, pass func([]byte) bool) {
 	buf := make([]byte, bufferSize)
 	for {
 		n, err := from.Read(buf)
-		if n > 0 {
-			if !pass(int64(n)) {
-				return
-			}
-			if _, err := to.Write(buf[:n]); err != nil {
-				o.abort(writeCode)
-				return
-			}
+		if n > 0 && !pass(buf[:n]) {
+			return
 		}
 		if errors.Is(err, io.EOF) {
 			if to.CloseWrite() != nil {
-				o.abort(writeCode)
+				o.abort(closeCode)
 			}
 			return
 		}

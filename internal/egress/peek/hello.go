@@ -42,6 +42,7 @@ type assembler struct {
 	head []byte // of a record, while it is not whole
 	left int    // bytes of the record that are still to come
 	msg  []byte
+	rest int // bytes that were fed behind the whole hello
 }
 
 // feed takes more bytes, and reports whether the hello is whole. What comes
@@ -60,6 +61,7 @@ func (a *assembler) feed(b []byte) (whole bool, err error) {
 		a.msg, b = append(a.msg, b[:n]...), b[n:]
 		a.left -= n
 		if whole, err := a.whole(); whole || err != nil {
+			a.rest = len(b)
 			return whole, err
 		}
 	}

@@ -33,8 +33,10 @@ const (
 type First struct {
 	Kind  Kind
 	Hello Hello // for TLS
-	// Bytes are all that was read. They must go first to whoever reads on.
+	// Bytes are all that was read. They must go first to whoever reads on. Rest
+	// of them came behind a hello.
 	Bytes []byte
+	Rest  int
 }
 
 // ErrTimeout says that the client did not say enough in time.
@@ -88,6 +90,7 @@ func (f *First) look(fresh []byte, tls *assembler) (bool, error) {
 		f.Kind = TLS
 		whole, err := tls.feed(fresh)
 		if whole {
+			f.Rest = tls.rest
 			f.Hello, err = parse(tls.msg)
 		}
 		return whole, err

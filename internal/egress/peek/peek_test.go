@@ -162,3 +162,54 @@ func FuzzHello(f *testing.F) {
 		}
 	})
 }
+
+// watch feeds b in pieces of n bytes. passed is what went on before the second
+// hello was told, or all.
+func watch(b []byte, n int) (passed []byte, hello *Hello, err error) {
+	w := &Watch{}
+	for len(b) > 0 {
+		k := min(n, len(b))
+		out, h, err := w.Feed(b[:k])
+		if err != nil || h != nil {
+			return passed, h, err
+		}
+		passed = append(passed, out...)
+		b = b[k:]
+	}
+	return passed, nil, nil
+}
+
+// However a stream is cut, the same passes, and no byte of a hello before it is
+// told.
+func FuzzWatch(f *testing.F) {
+	hello := []byte("\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x03" + strings.Repeat("r", 32) + "\x00\x00\x02\x13\x01\x01\x00")
+	if _, h, err := watch(hello, 1); h == nil || err != nil {
+		f.Fatalf("a seed is no hello: %v", err)
+	}
+	f.Add(hello)
+	f.Add(append([]byte("\x14\x03\x03\x00\x01\x01\x17\x03\x03\x00\x02xx"), hello...))
+	f.Add([]byte("\x16\x03\x03\x00\x01\x10\x16\x03\x03\x00\x01\x01"))
+	f.Add([]byte("\x16\x03\x03\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, h1, err1 := watch(b, len(b)+1)
+		each, h2, err2 := watch(b, 1)
+		if (h1 == nil) != (h2 == nil) || (err1 == nil) != (err2 == nil) || h1 == nil && err1 == nil && !bytes.Equal(all, each) {
+			t.Fatalf("whole: %q %v %v; byte by byte: %q %v %v", all, h1, err1, each, h2, err2)
+		}
+		if !bytes.HasPrefix(b, each) {
+			t.Fatalf("%q passes of %q", each, b)
+		}
+		// A slow reader of the same: no record of the handshake that begins with a
+		// hello has passed but as its head, as far as the first one.
+		for at := 0; at+5 <= len(each); {
+			n := int(each[at+3])<<8 | int(each[at+4])
+			if each[at] == recordHandshake {
+				if n == 0 || at+5 < len(each) && each[at+5] == clientHello {
+					t.Fatalf("a hello has passed: %q", each)
+				}
+				break
+			}
+			at += 5 + n
+		}
+	})
+}
