@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
+
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 )
@@ -230,6 +232,50 @@ func TestARefusalNamesTheRuleAndTheLineThatWouldAllowIt(t *testing.T) {
 	}
 	if d := f.cell.Stats().Denials; len(d) != 1 || d[0].Fix == "" {
 		t.Errorf("denials %+v", d)
+	}
+}
+
+// Section H of the cases, as far as paths and names can tell: an allowed host is
+// not all of that host.
+func TestAnAllowedHostIsAllowedForWhatItsRulesSay(t *testing.T) {
+	const hosts = `  - { name: store, host: ci-artifacts.store.example.com, port: 80, rules: [ { methods: [GET, PUT], paths: ["/builds/**"] } ] }
+  - name: code
+    host: code.example.com
+    port: 80
+    rules:
+      - { name: read, methods: [GET], paths: ["/repos/acme/**", "/login/**"] }
+      - { name: no-device, methods: ["*"], paths: ["/login/device/**", "/gists/**"], decide: deny }
+`
+	for _, c := range []struct {
+		host, line string
+		status     int
+	}{
+		{"ci-artifacts.store.example.com", "PUT /builds/1", 200},
+		{"ci-artifacts.store.example.com", "PUT /attacker-bucket/1", 403}, // 95
+		{"ci-artifacts.store.example.com", "PUT /builds/../attacker-bucket/1", 403},
+		{"code.example.com", "GET /repos/acme/app", 200},
+		{"code.example.com", "POST /gists", 403}, // 93
+		{"code.example.com", "POST /repos/acme/app/issues", 403},
+		{"code.example.com", "GET /repos/evil/app", 403},
+		{"code.example.com", "GET /redirect?to=http://evil.net/", 403}, // 97
+		{"code.example.com", "GET /login/oauth", 200},
+		{"code.example.com", "POST /login/device/code", 403}, // 98
+		{"code.example.com", "GET /login/DEVICE/code", 403},
+		{"code.example.com", "GET /login/device;x/code", 403},
+	} {
+		w := newWorld()
+		var o origin
+		w.host(t, c.host, "8.8.4.4", "80", o.serve)
+		f := newFarm(t, w, load(t, hosts))
+		if code, _ := f.resolve("attacker.store.example.com.", dnsmessage.TypeA); code != dnsmessage.RCodeNameError {
+			t.Errorf("another bucket: %v", code)
+		}
+		conn := f.dialName(c.host, "80")
+		_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 1\r\n\r\nx", c.line, c.host)
+		status, body := lastAnswer(t, conn, 1)
+		if status != c.status || (o.text() != "") != (c.status == 200) {
+			t.Errorf("%s: %d %s; the upstream got %q", c.line, status, body, o.text())
+		}
 	}
 }
 

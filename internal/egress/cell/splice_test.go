@@ -67,3 +67,56 @@ func TestADeniedNameDoesNotExistAndCausesNoPacket(t *testing.T) {
 		t.Errorf("denials: %+v", d)
 	}
 }
+
+// What real clients do beyond a simple handshake passes: versions, a second
+// hello, resumption, and bytes in both directions at once.
+func TestHandshakesOfEveryKindPass(t *testing.T) {
+	cert, pool := certificate(t, "a.example.com")
+	for name, c := range map[string]struct{ server, client *tls.Config }{
+		"TLS 1.3":              {},
+		"TLS 1.2":              {client: &tls.Config{MaxVersion: tls.VersionTLS12}},
+		"TLS 1.2 without GCM":  {client: &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256}}},
+		"a second hello":       {server: &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP521}}, client: &tls.Config{CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP521}}},
+		"a client certificate": {server: &tls.Config{ClientAuth: tls.RequireAnyClientCert}, client: &tls.Config{Certificates: []tls.Certificate{cert}}},
+		"a client certificate in TLS 1.2": {server: &tls.Config{ClientAuth: tls.RequireAnyClientCert},
+			client: &tls.Config{MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			server := orEmpty(c.server)
+			server.Certificates = []tls.Certificate{cert}
+			w.host(t, "a.example.com", "8.8.4.4", "443", func(c net.Conn) {
+				s := tls.Server(c, server)
+				_, _ = io.Copy(s, s)
+				s.Close()
+			})
+			f := newFarm(t, w, policy(t, "a.example.com:443"))
+			client := orEmpty(c.client)
+			client.ServerName, client.RootCAs, client.ClientSessionCache = "a.example.com", pool, tls.NewLRUClientSessionCache(4)
+			resumed := false
+			for range 2 {
+				s := tls.Client(f.dialName("a.example.com", "443"), client)
+				const size = 4 << 20
+				go func() {
+					_, _ = s.Write(make([]byte, size))
+					_ = s.CloseWrite()
+				}()
+				if n, err := io.Copy(io.Discard, s); n != size || err != nil {
+					t.Fatalf("%d bytes, %v; denials %+v", n, err, f.cell.Stats().Denials)
+				}
+				resumed = s.ConnectionState().DidResume
+				s.Close()
+			}
+			if !resumed {
+				t.Error("the second connection did not resume the first")
+			}
+		})
+	}
+}
+
+func orEmpty(c *tls.Config) *tls.Config {
+	if c == nil {
+		return &tls.Config{}
+	}
+	return c.Clone()
+}
