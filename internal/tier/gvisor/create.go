@@ -213,6 +213,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 			return s, passed, err
 		}
 		passed, s.From = append(passed, parts...), b.from.head.Kind
+		s.Lossy = b.from.lossy
 	}
 	return s, passed, nil
 }

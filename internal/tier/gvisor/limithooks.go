@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -27,6 +28,7 @@ const (
 	limitDisk      limitKind = 'd' // the writable layer had no space left
 	limitFiles     limitKind = 'f' // the writable layer had no inode left
 	limitMemory    limitKind = 'm' // a program was ended for want of memory; told each time
+	limitAttribute limitKind = 'a' // no limit: a file has what a copy of files cannot keep
 )
 
 // name is the limit's name in the configuration; empty for a byte that the guest
@@ -213,6 +215,10 @@ func reportLimits(pipe *os.File, tasks, memory uint64) {
 			}
 			if sc.Name == "kill" && memory > 0 {
 				sc.Fn = r.memory.watchKill(sc.Fn)
+				table.Table[no] = sc
+			}
+			if strings.HasSuffix(sc.Name, "setxattr") && memory > 0 {
+				sc.Fn = r.watchAttributes(sc.Fn)
 				table.Table[no] = sc
 			}
 			tell, ok := calls[sc.Name]

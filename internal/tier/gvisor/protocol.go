@@ -24,12 +24,18 @@ type setup struct {
 	Seeds    bool             // an archive of seeds comes last
 	Linked   bool             // the ends of a link come before what else comes last
 	From     box.SnapshotKind // what it is made from; empty for nothing
+	Lossy    bool             // that one had what a copy of files cannot keep
 	Numbers  bootNumbers
 	Rlimits  map[string]uint64 // RLIMIT_X -> soft and hard
 	ShmBytes int64
 	Debug    string // folder for gVisor's debug log; empty = none
 	Watchdog int64  // bytes of guest memory; > 0 = report samples over it
 	Lasting  *lasting
+}
+
+// saved answers "snapshot".
+type saved struct {
+	Lossy bool // a copy of files would be without something
 }
 
 // lasting is what a box that lasts has beside.

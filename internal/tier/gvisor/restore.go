@@ -41,6 +41,7 @@ func (t *Tier) Restore(ctx context.Context, spec box.Spec, s *box.Snapshot) (box
 	if err := json.Unmarshal(s.Own, &o); err != nil {
 		return nil, box.Errorf(box.Conflict, opRestore, "cannot make a box from this copy: %w", err)
 	}
+	c.lossy = o.Lossy
 	if err := frame.AsMade(o.Made, spec); err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type runner struct {
 	far    *os.File   // the host's end of the link, likewise; nil without one
 	turn   sync.Mutex // held by pause and unpause
 	handed handed
+	lossy  atomic.Bool // a copy of files would be without something; see watchAttributes
 
 	keys       sync.Once    // see takeTerminal
 	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none

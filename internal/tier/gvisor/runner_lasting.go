@@ -159,6 +159,10 @@ func (s *setup) limit(tasks, memory int64) {
 
 // told passes on what the guest's kernel reports.
 func (r *runner) told(k limitKind) {
+	if k == limitAttribute {
+		r.lossy.Store(true)
+		return
+	}
 	if k == limitMemory {
 		if r.set.Lasting == nil {
 			return // not a word of this box's

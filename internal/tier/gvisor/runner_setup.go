@@ -237,6 +237,7 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 			return nil, box.Errorf(box.Unusable, opRestore, "cannot put the copied files into the box: %w", err)
 		}
 	}
+	r.lossy.Store(r.set.Lossy)
 	r.c, r.conf = c, conf
 	if r.set.Lasting != nil {
 		settle()

@@ -64,7 +64,7 @@ func (r *runner) snapshot() (any, error) {
 		frame.CloseAll(files)
 		return nil, fmt.Errorf("cannot copy the guest: %w", err)
 	}
-	return wire.WithFiles{Body: struct{}{}, Files: files}, nil
+	return wire.WithFiles{Body: saved{Lossy: r.isLossy()}, Files: files}, nil
 }
 
 // snapshotFiles answers with the files of a copy of what was written in the guest, which
@@ -83,7 +83,18 @@ func (r *runner) snapshotFiles() (any, error) {
 		frame.CloseAll(files)
 		return nil, fmt.Errorf("cannot copy the guest's files: %w", err)
 	}
+	if r.isLossy() {
+		frame.CloseAll(files)
+		return nil, box.Errorf(box.Conflict, "snapshot box", "cannot copy the guest's files: one got an attribute (xattr) that is empty or no UTF-8, which the copy would be without")
+	}
 	return wire.WithFiles{Body: struct{}{}, Files: files}, nil
+}
+
+// isLossy reports whether a file of the guest's has, or had, what a copy of files cannot
+// keep: of all that was done before it stood still.
+func (r *runner) isLossy() bool {
+	r.limits.tell()
+	return r.lossy.Load()
 }
 
 // unlinked makes files without a name, on the disk of the run folder.

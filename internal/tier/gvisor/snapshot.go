@@ -36,7 +36,8 @@ const copyTime = 3 * time.Minute
 
 // own is what this tier says of a snapshot.
 type own struct {
-	Made json.RawMessage // see frame.Made
+	Made  json.RawMessage // see frame.Made
+	Lossy bool            // a copy of the copied box's files would be without something
 }
 
 // Snappable implements box.Snapshotter.
@@ -67,25 +68,26 @@ func (b lastingBox) Snapshot(ctx context.Context, kind box.SnapshotKind, put fun
 	if err := b.Snappable(kind); err != nil {
 		return none, err
 	}
-	names, op := partsOf(kind), "snapshot"
+	names, op, hint := partsOf(kind), "snapshot", "a program that has it, or keeps the agent from closing it, must end; or take a snapshot of the files"
 	if kind == box.SnapshotFiles {
-		op = "snapshot files"
+		op, hint = "snapshot files", "take a snapshot of the memory, which has all of it"
 	}
-	head, err := b.head(kind)
-	if err != nil {
-		return none, err
-	}
+	var got saved
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
-	files, err := b.Conn.CallForFiles(ctx, len(names), op, struct{}{}, nil)
+	files, err := b.Conn.CallForFiles(ctx, len(names), op, struct{}{}, &got)
 	if box.KindOf(err) == box.Conflict {
 		return none, box.Errorf(box.Conflict, "snapshot box", "cannot copy box %s: %w", b.Spec.ID, err).
-			WithHint("a program that has it, or keeps the agent from closing it, must end; or take a snapshot of the files")
+			WithHint("%s", hint)
 	}
 	if err != nil {
 		return none, box.Errorf(box.Unavailable, "snapshot box", "cannot copy box %s: its runner says: %w", b.Spec.ID, err)
 	}
 	defer frame.CloseAll(files)
+	head, err := b.head(kind, got)
+	if err != nil {
+		return none, err
+	}
 	room := b.Spec.Limits.Memory + b.Spec.Limits.Disk + copySlack
 	for i, f := range files {
 		st, err := f.Stat()
@@ -105,12 +107,12 @@ func (b lastingBox) Snapshot(ctx context.Context, kind box.SnapshotKind, put fun
 	return head, nil
 }
 
-func (b lastingBox) head(kind box.SnapshotKind) (box.SnapshotHead, error) {
+func (b lastingBox) head(kind box.SnapshotKind, got saved) (box.SnapshotHead, error) {
 	made, err := frame.Made(b.Spec)
 	if err != nil {
 		return box.SnapshotHead{}, err
 	}
-	raw, err := json.Marshal(own{Made: made})
+	raw, err := json.Marshal(own{Made: made, Lossy: got.Lossy})
 	return box.SnapshotHead{Kind: kind, Tier: box.TierGvisor, Needs: b.needs(kind), Own: raw}, err
 }
 
@@ -166,6 +168,7 @@ func processor() string {
 // copied is what a box is made of that is made from a snapshot.
 type copied struct {
 	head  box.SnapshotHead
+	lossy bool
 	parts []*os.File
 }
 
