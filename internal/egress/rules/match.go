@@ -218,7 +218,7 @@ func (r *Rule) onPath(path string) bool {
 // wide compares as the most liberal of servers would: what denies must not be
 // passed by a capital letter, a parameter, a slash or a dot at the end.
 func (p Path) wide(path string) bool {
-	return matchSegments(liberal(segments(p.text)), liberal(segments(path)))
+	return match(strings.Join(liberal(segments(p.text)), "/"), strings.Join(liberal(segments(path)), "/"))
 }
 
 func liberal(segs []string) []string {

@@ -48,28 +48,29 @@ func (p Path) Match(path string) bool {
 	if p.text == "" || path == "" {
 		return false
 	}
-	return matchSegments(segments(p.text), segments(path))
+	return match(p.text[1:], path[1:])
 }
 
 // segments cuts a canonical path: "/" has one segment, which is empty.
 func segments(path string) []string { return strings.Split(path[1:], "/") }
 
-func matchSegments(pattern, path []string) bool {
-	for i, seg := range pattern {
-		switch {
-		case seg == "**":
-			return true
-		case i >= len(path):
-			return false
-		case seg == "*" && path[i] != "":
-		case seg != path[i]:
-			return false
-		}
-		if i == len(path)-1 && i+2 == len(pattern) && pattern[i+1] == "**" {
+// match compares segment by segment, and allocates nothing: every rule is asked
+// for every request.
+func match(pattern, path string) bool {
+	for {
+		want, patternRest, patternMore := strings.Cut(pattern, "/")
+		if want == "**" {
 			return true
 		}
+		got, pathRest, pathMore := strings.Cut(path, "/")
+		if want != got && (want != "*" || got == "") {
+			return false
+		}
+		if !pathMore || !patternMore {
+			return patternMore == pathMore || patternMore && patternRest == "**"
+		}
+		pattern, path = patternRest, pathRest
 	}
-	return len(pattern) == len(path)
 }
 
 // MarshalText implements [encoding.TextMarshaler].
