@@ -1,0 +1,164 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/test/harness"
+)
+
+// helpers are what a case's lines of Python may call. Each answers with a short text.
+const helpers = `
+import json, re, socket, ssl, struct, sys, threading, time
+GW = "198.18.0.1"
+def name(e):
+    return "timeout" if isinstance(e, (TimeoutError, socket.timeout)) else type(e).__name__
+def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=2):
+    "asks a DNS question"
+    q = raw
+    if q is None:
+        q = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + b"".join(bytes([len(l)]) + l.encode("latin-1") for l in host.split(".")) + b"\0" + struct.pack(">HH", kind, 1)
+    try:
+        s = socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM); s.settimeout(wait); s.connect((server, port))
+        if tcp:
+            s.sendall(struct.pack(">H", len(q)) + q); a = s.recv(4096)[2:]
+        else:
+            s.send(q); a = s.recv(4096)
+    except OSError as e: return name(e)
+    if len(a) < 12: return "short"
+    return "rcode %d, %d answers" % (a[3] & 15, struct.unpack(">H", a[6:8])[0])
+def A(host, family=socket.AF_INET):
+    "the first address of a name"
+    return socket.getaddrinfo(host, 1, family, socket.SOCK_STREAM)[0][4][0]
+def K(host, port, wait=4):
+    "a connected socket"
+    if isinstance(host, bytes): host = host.decode()
+    try: addr = host; socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    except OSError:
+        try: addr = A(host)
+        except socket.gaierror: addr = A(host, socket.AF_INET6)
+    s = socket.socket(socket.AF_INET6 if ":" in addr else socket.AF_INET); s.settimeout(wait); s.connect((addr, port)); return s
+def C(host, port, wait=4):
+    "connects"
+    try: K(host, port, wait).close(); return "connected"
+    except OSError as e: return name(e)
+def R(host, port, data, wait=4):
+    "sends bytes and reads an answer"
+    try:
+        s = K(host, port, wait); s.sendall(data); return "got " + repr(s.recv(4096)[:200])
+    except OSError as e: return name(e)
+def H(req, host="api.example.com", port=80, wait=4, all=False):
+    "sends bytes to a plain HTTP port and says the first line, or all lines that are one"
+    got = b""
+    try:
+        s = K(host, port, wait); s.sendall(req)
+        while True:
+            b = s.recv(65536)
+            got += b
+            if not b or not all and b"\r\n\r\n" in got: break
+    except OSError as e:
+        if not got: return name(e)
+    lines = [l.decode("latin-1") for l in re.findall(rb"HTTP/1\.1 [^\r]*", got)]
+    return "; ".join(lines) if lines else "nothing" if not got else repr(got[:80])
+def G(path, method="GET", more="", host="api.example.com", body="", **k):
+    return H(("%s %s HTTP/1.1\r\nHost: %s\r\n%s\r\n%s" % (method, path, host, more, body)).encode("latin-1"), host=k.pop("to", "api.example.com"), **k)
+def T(sni, host=None, port=443, old=False, send=b"GET /tls HTTP/1.1\r\nHost: x\r\n\r\n"):
+    "says hello in TLS"
+    try:
+        s = K(host or sni, port)
+        c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE
+        if old: c.set_ciphers("ALL:@SECLEVEL=0"); c.minimum_version = ssl.TLSVersion.TLSv1; c.maximum_version = ssl.TLSVersion.TLSv1
+        t = c.wrap_socket(s, server_hostname=sni); t.sendall(send); return "got " + repr(t.recv(100))
+    except OSError as e: return "closed" if isinstance(e, (ssl.SSLError, ConnectionError, EOFError)) else name(e)
+def U(addr, port, data=b"x", wait=0.6):
+    "sends a datagram"
+    try:
+        s = socket.socket(socket.AF_INET6 if ":" in addr else socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(wait); s.sendto(data, (addr, port)); return "got " + repr(s.recv(100))
+    except OSError as e: return name(e)
+def tries(fn):
+    try: return str(fn())
+    except Exception as e: return name(e)
+`
+
+// loop runs what it is told, one line each.
+const loop = helpers + `
+print("ready", flush=True)
+for line in sys.stdin:
+    r = tries(lambda: eval(json.loads(line)))
+    print(json.dumps(r), flush=True)
+`
+
+// subject is a box with a policy, which is told what to try.
+type subject struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Scanner
+	errs *strings.Builder
+}
+
+// newSubject starts one by `sunaba run`.
+func newSubject(t *testing.T, u harness.User, policy string, args ...string) *subject {
+	t.Helper()
+	file := filepath.Join(harness.Dir(t, u), "policy.yaml")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	harness.Give(t, u, file)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	t.Cleanup(cancel)
+	all := append([]string{"run", "--network", "allowlist", "--network-policy", file, "--resolver", resolverAddr, "--timeout", "8m"}, args...)
+	s := &subject{t: t, cmd: harness.Command(ctx, t, u, append(all, "--", "python3", "-c", loop)...), errs: &strings.Builder{}}
+	var err error
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Stderr = s.errs
+	s.cmd.Dir = "/"
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.out = bufio.NewScanner(out)
+	t.Cleanup(func() {
+		s.in.Close()
+		if err := s.cmd.Wait(); err != nil || t.Failed() {
+			t.Logf("sunaba: %v\n%s", err, s.errs)
+		}
+	})
+	if !s.out.Scan() || s.out.Text() != "ready" {
+		t.Fatalf("the box says %q: %v\n%s", s.out.Text(), s.out.Err(), s.errs)
+	}
+	return s
+}
+
+// try evaluates one expression in the box.
+func (s *subject) try(expr string) string {
+	s.t.Helper()
+	b, err := json.Marshal(expr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.in.Write(append(b, '\n')); err != nil {
+		s.t.Fatalf("the box hears nothing: %v\n%s", err, s.errs)
+	}
+	if !s.out.Scan() {
+		s.t.Fatalf("the box has ended: %v\n%s", s.out.Err(), s.errs)
+	}
+	var out string
+	if err := json.Unmarshal(s.out.Bytes(), &out); err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}

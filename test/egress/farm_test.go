@@ -1,0 +1,405 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// The world is a process in a network namespace of its own, which is reached by one
+// pair of interfaces from the namespace that the tests run in. It has public
+// addresses, private ones, and that of clouds' metadata service, and writes down every
+// packet, question, connection and byte that comes.
+const (
+	argvWorld = "egress-world"
+
+	here4, there4 = "10.9.0.1", "10.9.0.2"
+	here6, there6 = "fd00:9::1", "fd00:9::2"
+	resolverAddr  = "9.9.9.10"
+	goodAddr      = "93.184.215.14"
+	goodAddr6     = "2606:2800:21f::14"
+	evilAddr      = "93.184.215.66"
+	privateAddr   = "10.20.30.40"
+	privateAddr2  = "10.20.31.40"
+	metadataAddr  = "169.254.169.254"
+)
+
+// seen is one thing that came to the world.
+type seen struct {
+	Kind string // packet, dns, conn, data
+	At   string // address and port
+	What string
+}
+
+func (s seen) String() string { return fmt.Sprintf("%s %s %.300q", s.Kind, s.At, s.What) }
+
+// farm is the tests' end of the world.
+type farm struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Scanner
+	mu  sync.Mutex
+}
+
+// setUp makes the namespaces and the world in them. It is for a process in a fresh
+// network namespace.
+func setUp() (*farm, error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{argvWorld}
+	cmd.Env = []string{}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	f := &farm{cmd: cmd}
+	in, err := f.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.cmd.Start(); err != nil {
+		return nil, err
+	}
+	f.in, f.out = in, bufio.NewScanner(out)
+	f.out.Buffer(nil, 64<<20)
+	for _, c := range []string{
+		"link set lo up", "link add up0 type veth peer name down0", fmt.Sprintf("link set down0 netns %d", f.cmd.Process.Pid),
+		"addr add " + here4 + "/30 dev up0", "-6 addr add " + here6 + "/64 dev up0 nodad", "link set up0 up",
+		"route add default via " + there4,
+	} {
+		if err := ip(c); err != nil {
+			return nil, err
+		}
+	}
+	var ready string
+	if err := f.ask("up", &ready); err != nil {
+		return nil, err
+	}
+	return f, ip("-6 route add default via " + there6)
+}
+
+func ip(args string) error {
+	cmd := exec.Command("/usr/bin/ip", strings.Fields(args)...)
+	cmd.Env = []string{}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", args, err, out)
+	}
+	return nil
+}
+
+func (f *farm) ask(what string, answer any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, err := fmt.Fprintln(f.in, what); err != nil {
+		return err
+	}
+	if !f.out.Scan() {
+		return fmt.Errorf("the world has ended: %w", f.out.Err())
+	}
+	return json.Unmarshal(f.out.Bytes(), answer)
+}
+
+// take returns what has come since the last time.
+func (f *farm) take(t testing.TB) []seen {
+	t.Helper()
+	var all []seen
+	if err := f.ask("take", &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// world is the process itself.
+type world struct {
+	mu    sync.Mutex
+	all   []seen
+	flips map[string]int
+}
+
+func (w *world) note(kind, at, what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, seen{kind, at, what})
+}
+
+func worldMain() error {
+	w := &world{flips: map[string]int{}}
+	out := json.NewEncoder(os.Stdout)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "up":
+			if err := w.up(); err != nil {
+				return err
+			}
+			if err := out.Encode("up"); err != nil {
+				return err
+			}
+		case "take":
+			w.mu.Lock()
+			all := w.all
+			w.all = nil
+			w.mu.Unlock()
+			if all == nil {
+				all = []seen{}
+			}
+			if err := out.Encode(all); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) up() error {
+	cmds := []string{"link set lo up", "addr add " + there4 + "/30 dev down0", "-6 addr add " + there6 + "/64 dev down0 nodad", "link set down0 up", "-6 addr add " + goodAddr6 + "/128 dev lo nodad"}
+	for _, a := range []string{resolverAddr, goodAddr, evilAddr, privateAddr, privateAddr2, metadataAddr} {
+		cmds = append(cmds, "addr add "+a+"/32 dev lo")
+	}
+	for _, c := range cmds {
+		if err := ip(c); err != nil {
+			return err
+		}
+	}
+	if err := w.watch(); err != nil {
+		return err
+	}
+	pc, err := net.ListenPacket("udp", resolverAddr+":53")
+	if err != nil {
+		return err
+	}
+	go w.dns(pc)
+	cert, err := certificate()
+	if err != nil {
+		return err
+	}
+	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10}
+	for _, a := range []string{goodAddr, goodAddr6, evilAddr, privateAddr, privateAddr2, metadataAddr} {
+		for port, serve := range map[string]func(net.Conn, string){
+			"80": w.http, "8080": w.http, "443": func(c net.Conn, at string) { w.http(tls.Server(c, conf), at) },
+			"5432": w.echo, "6379": w.echo, "853": w.echo, "22": func(c net.Conn, at string) { fmt.Fprint(c, "SSH-2.0-world\r\n"); w.echo(c, at) },
+		} {
+			l, err := net.Listen("tcp", net.JoinHostPort(a, port))
+			if err != nil {
+				return err
+			}
+			go w.accept(l, serve)
+		}
+	}
+	return nil
+}
+
+// watch writes down every IP packet that comes in, but for neighbours' talk.
+func (w *world) watch() error {
+	fd, err := syscall.Socket(syscall.AF_PACKET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0x0300) // ETH_P_ALL, in the order of the network
+	if err != nil {
+		return err
+	}
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			n, from, err := syscall.Recvfrom(fd, buf, 0)
+			if err != nil {
+				return
+			}
+			ll, ok := from.(*syscall.SockaddrLinklayer)
+			if !ok || ll.Pkttype == syscall.PACKET_OUTGOING || ll.Hatype == syscall.ARPHRD_LOOPBACK || n < 20 {
+				continue
+			}
+			switch b := buf[:n]; {
+			case b[0]>>4 == 4:
+				w.packet(netip.AddrFrom4([4]byte(b[16:20])), b[9], b[min(4*int(b[0]&15), n):])
+			case b[0]>>4 == 6 && n >= 40 && b[6] != syscall.IPPROTO_ICMPV6 && b[24] != 0xff:
+				w.packet(netip.AddrFrom16([16]byte(b[24:40])), b[6], b[40:])
+			}
+		}
+	}()
+	return nil
+}
+
+// packet writes down one, unless it belongs to a connection whose begin was written
+// down: its end may come late.
+func (w *world) packet(to netip.Addr, protocol byte, rest []byte) {
+	if protocol == syscall.IPPROTO_TCP && len(rest) > 13 && rest[13]&0x12 != 0x02 { // a SYN alone begins
+		return
+	}
+	w.note("packet", to.String(), fmt.Sprint("protocol ", protocol))
+}
+
+func (w *world) accept(l net.Listener, serve func(net.Conn, string)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		w.note("conn", l.Addr().String(), "")
+		go func() {
+			defer c.Close()
+			serve(c, l.Addr().String())
+		}()
+	}
+}
+
+// echo answers with what it hears.
+func (w *world) echo(c net.Conn, at string) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if n > 0 {
+			w.note("data", at, string(buf[:n]))
+			if _, werr := c.Write(buf[:n]); werr != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// http answers every head that ends, whatever is in it, and writes down its bytes.
+func (w *world) http(c net.Conn, at string) {
+	var all []byte
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if n > 0 {
+			w.note("data", at, string(buf[:n]))
+			all = append(all, buf[:n]...)
+		}
+		for {
+			i := bytes.Index(all, []byte("\r\n\r\n"))
+			if i < 0 {
+				break
+			}
+			head := string(all[:i])
+			all = all[i+4:]
+			answer := "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":443\"\r\nContent-Length: 5\r\n\r\nhello"
+			if strings.Contains(head, "/public/switch") {
+				answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+			}
+			if strings.Contains(head, "/slow") {
+				answer = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegin"
+			}
+			if _, err := io.WriteString(c, answer); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// dns answers from a table; what is not in it does not exist.
+func (w *world) dns(pc net.PacketConn) {
+	buf := make([]byte, 4096)
+	for {
+		n, from, err := pc.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		var q dnsmessage.Message
+		if q.Unpack(buf[:n]) != nil || len(q.Questions) != 1 {
+			continue
+		}
+		name := strings.TrimSuffix(q.Questions[0].Name.String(), ".")
+		w.note("dns", resolverAddr, name+" "+strings.TrimPrefix(q.Questions[0].Type.String(), "Type"))
+		a := dnsmessage.Message{Header: dnsmessage.Header{ID: q.ID, Response: true, RecursionAvailable: true}, Questions: q.Questions}
+		switch name {
+		case "hang.example.com":
+			continue
+		case "fail.example.com":
+			a.RCode = dnsmessage.RCodeServerFailure
+		default:
+			a.RCode = w.answer(&a, name)
+		}
+		if b, err := a.Pack(); err == nil {
+			_, _ = pc.WriteTo(b, from)
+		}
+	}
+}
+
+func (w *world) answer(a *dnsmessage.Message, name string) dnsmessage.RCode {
+	owner := a.Questions[0].Name
+	var addrs []string
+	switch {
+	case name == "cname.example.com":
+		a.Answers = append(a.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: owner, Class: dnsmessage.ClassINET}, Body: &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName("priv.example.com.")}})
+		owner = dnsmessage.MustNewName("priv.example.com.")
+		addrs = []string{privateAddr}
+	case name == "flip.example.com":
+		w.mu.Lock()
+		w.flips[a.Questions[0].Type.String()]++
+		odd := w.flips[a.Questions[0].Type.String()]%2 == 1
+		w.mu.Unlock()
+		addrs = []string{metadataAddr}
+		if odd {
+			addrs = []string{goodAddr}
+		}
+	default:
+		addrs = names()[name]
+		if addrs == nil && strings.HasSuffix(name, ".wild.example.com") {
+			addrs = []string{goodAddr}
+		}
+	}
+	if addrs == nil {
+		return dnsmessage.RCodeNameError
+	}
+	for _, s := range addrs {
+		ip := netip.MustParseAddr(s)
+		head := dnsmessage.ResourceHeader{Name: owner, Class: dnsmessage.ClassINET}
+		switch {
+		case ip.Is4() && a.Questions[0].Type == dnsmessage.TypeA:
+			a.Answers = append(a.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.AResource{A: ip.As4()}})
+		case ip.Is6() && a.Questions[0].Type == dnsmessage.TypeAAAA:
+			a.Answers = append(a.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.AAAAResource{AAAA: ip.As16()}})
+		}
+	}
+	return dnsmessage.RCodeSuccess
+}
+
+// names are those of the world.
+func names() map[string][]string {
+	return map[string][]string{
+		"api.example.com": {goodAddr}, "open.example.com": {goodAddr}, "ssh.example.com": {goodAddr}, "raw.example.com": {goodAddr}, "other.example.com": {goodAddr},
+		"six.example.com": {goodAddr6}, "evil.example.net": {evilAddr}, "evil-wild.example.com": {evilAddr}, "wild.example.com": {goodAddr},
+		"meta.example.com": {metadataAddr}, "loop.example.com": {"127.0.0.1"}, "priv.example.com": {privateAddr}, "mixed.example.com": {goodAddr, metadataAddr},
+		"mapped.example.com": {"::ffff:127.0.0.1"}, "nat64.example.com": {"64:ff9b::a9fe:a9fe"}, "self.example.com": {here4}, "zero.example.com": {"0.0.0.0"}, "doc.example.com": {"192.0.2.1"},
+		"cgnat.example.com": {"100.64.0.1"}, "bench.example.com": {"198.18.0.1"}, "sixtofour.example.com": {"2002:a9fe:a9fe::1"}, "db.example.com": {privateAddr}, "dbout.example.com": {goodAddr},
+	}
+}
+
+func certificate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "world"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"api.example.com", "*.wild.example.com", "six.example.com", "evil.example.net"}, BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
