@@ -149,3 +149,46 @@ func BenchmarkDownload(b *testing.B) {
 		})
 	})
 }
+
+// A connection, one byte there and back, and its end.
+func BenchmarkConnect(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { echo(c); c.Close() }()
+		}
+	}()
+	once := func(b *testing.B, c net.Conn, err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = c.Write([]byte{1})
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
+	}
+	b.Run("direct", func(b *testing.B) {
+		for b.Loop() {
+			c, err := net.Dial("tcp", l.Addr().String())
+			once(b, c, err)
+		}
+	})
+	b.Run("cell", func(b *testing.B) {
+		w := newWorld()
+		w.at["10.9.9.9:5432"] = l.Addr()
+		f := newFarm(b, w, load(b, "  - { cidr: 10.9.9.0/24, ports: [5432], protocol: tcp, sink: internal }\n"))
+		for b.Loop() {
+			c, err := f.dial("10.9.9.9:5432")
+			once(b, c, err)
+		}
+	})
+}
