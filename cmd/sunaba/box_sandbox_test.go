@@ -61,7 +61,7 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 		if sent == nil {
 			t.Errorf("--%s: nothing is sent", name)
 		}
-		got, err := wishOf(sent)
+		got, err := wishOf(sent, networkBounds{})
 		if err != nil {
 			t.Errorf("--%s: %s: %v", name, sent, err)
 			continue

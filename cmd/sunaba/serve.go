@@ -33,6 +33,7 @@ const shutdownTime = 5 * time.Second
 type serveFlags struct {
 	state, listen string
 	hosts, mounts []string
+	networks      []netip.Prefix
 	ttl, maxTTL   time.Duration
 	maxPaused     time.Duration
 	rules         tenant.Rules
@@ -60,6 +61,11 @@ func parseServe(args []string) (*serveFlags, error) {
 	fs.StringVar(&f.listen, "listen", defaultListen, "address and port")
 	fs.Func("host", "a further name that the server is reached by; may be repeated", list(&f.hosts))
 	fs.Func("allow-mount", "a folder of this host below which requests may mount; may be repeated", list(&f.mounts))
+	fs.Func("allow-network", "a private network that rules in requests may name; may be repeated", func(s string) error {
+		p, err := parseNetwork(s)
+		f.networks = append(f.networks, p)
+		return err
+	})
 	fs.Func("ttl", "life of a box that does not say (default 1h)", duration(&f.ttl))
 	fs.Func("max-ttl", "the longest life of a box (default 720h)", duration(&f.maxTTL))
 	fs.Func("max-paused", "for how long a box may be paused, then it is destroyed; 0 = no bound (default 168h)", duration(&f.maxPaused))
@@ -129,7 +135,7 @@ It ends on SIGTERM and Ctrl-C. Boxes live on and are taken up by the next start.
 flags:
 `)
 	fs.VisitAll(func(f *flag.Flag) {
-		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "resolver": "ADDRESS", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
+		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "allow-network": "CIDR", "resolver": "ADDRESS", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
 		a, ok := arg[f.Name]
 		if !ok {
 			a = "N"
@@ -179,7 +185,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 		return err
 	}
 	s, err := newService(ctx, serviceOptions{
-		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, snapshots: f.snapshots, volumes: &f.volumes,
+		state: state, images: filepath.Join(state, "images"), rules: f.rules, ttl: f.ttl, maxTTL: f.maxTTL, maxPaused: f.maxPaused, mountRoots: f.mounts, bounds: networkBounds{networks: f.networks}, snapshots: f.snapshots, volumes: &f.volumes,
 		warm: f.warm, templates: templates, resolvers: f.resolvers, log: log,
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -31,6 +32,7 @@ type serviceOptions struct {
 	maxTTL     time.Duration
 	maxPaused  time.Duration // 0 = for ever
 	mountRoots []string
+	bounds     networkBounds // of the rules in requests
 	snapshots  snapshotBounds
 	volumes    *volumeBounds // nil = none are kept
 	warm       int           // boxes for requests that reuse
@@ -113,7 +115,7 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		Engine: e,
 		Store:  st,
 		Gate:   tenant.NewGate(o.rules),
-		Parse:  wishOf,
+		Parse:  func(sandbox json.RawMessage) (engine.Wish, error) { return wishOf(sandbox, o.bounds) },
 		Guest: func(dial func(context.Context) (net.Conn, error)) engine.Agent {
 			return guest.New(dial, guest.Options{})
 		},
@@ -181,7 +183,8 @@ func openSession(ctx context.Context, state, dir string, log *slog.Logger) (*cli
 	rules := defaultRules()
 	rules.Share = tenant.Amounts{Boxes: 16}
 	s, err := newService(ctx, serviceOptions{
-		state: dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, snapshots: defaultSnapshots(), log: log,
+		bounds: networkBounds{own: true}, // a model chooses no rules; they are of whoever starts this
+		state:  dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, snapshots: defaultSnapshots(), log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 // wishOf reads the keys below `sandbox` as they come over the network: the same
 // names, and the same words for what is wrong, as in a file. Line and column
 // count from the beginning of that object.
-func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
+func wishOf(sandbox json.RawMessage, bounds networkBounds) (engine.Wish, error) {
 	cfg := config.Default()
 	if text := bytes.TrimSpace(sandbox); len(text) > 0 && !bytes.Equal(text, []byte("null")) {
 		if !json.Valid(text) || text[0] != '{' {
@@ -49,6 +49,9 @@ func wishOf(sandbox json.RawMessage) (engine.Wish, error) {
 	if cfg.Net.Mode == box.NetAllowlist {
 		p, err := networkPolicy(cfg)
 		if err != nil {
+			return engine.Wish{}, err
+		}
+		if err := bounds.check(p); err != nil {
 			return engine.Wish{}, err
 		}
 		req.Reach = p.JSON()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -8,12 +9,12 @@ import (
 )
 
 func TestARequestsSandboxIsReadAsAFileIs(t *testing.T) {
-	w, err := wishOf([]byte(`{"trust":"trusted","resource_limits":{"memory":"64m"},"env":{"A":"\ud83d\ude00 x"}}`))
+	w, err := wishOf([]byte(`{"trust":"trusted","resource_limits":{"memory":"64m"},"env":{"A":"\ud83d\ude00 x"}}`), networkBounds{})
 	if err != nil || w.Policy.Trust != box.Trusted || w.Policy.Spec.Limits.Memory != 64<<20 || strings.Join(w.Env, ";") != "A=😀 x" {
 		t.Errorf("%v, %+v", err, w)
 	}
 	for _, empty := range []string{"", "null", " {} "} {
-		if w, err := wishOf([]byte(empty)); err != nil || w.Policy.Trust != box.Untrusted {
+		if w, err := wishOf([]byte(empty), networkBounds{}); err != nil || w.Policy.Trust != box.Untrusted {
 			t.Errorf("%q: %v", empty, err)
 		}
 	}
@@ -29,8 +30,50 @@ func TestARequestsSandboxIsReadAsAFileIs(t *testing.T) {
 		`{"network":{"allowlist":["a.test"]}}`:                                "no effect",
 		`{}{}`:                                                                "no JSON object",
 	} {
-		if _, err := wishOf([]byte(bad)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := wishOf([]byte(bad), networkBounds{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want something with %q", bad, err, want)
+		}
+	}
+}
+
+// TestRequestsReachNoNetworkOfTheOperators: rules over the network are the
+// caller's; the networks, resolvers and memory of this host are not.
+func TestRequestsReachNoNetworkOfTheOperators(t *testing.T) {
+	with := func(rules string) []byte {
+		return []byte(`{"network":{"mode":"allowlist","rules":{"version":1,` + rules + `}}}`)
+	}
+	some := networkBounds{networks: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}}
+	for _, c := range []struct {
+		rules  string
+		bounds networkBounds
+		want   string // empty: allowed
+	}{
+		{`"hosts":[{"host":"a.test","tls":"splice"}]`, networkBounds{}, ""},
+		{`"hosts":[{"host":"a.test","tls":"splice"},{"cidr":"10.0.0.0/8","decide":"deny"}]`, networkBounds{}, ""},
+		{`"hosts":[{"host":"db.test","port":5432,"protocol":"tcp","cidr":"10.2.3.0/24","sink":"internal"}]`, networkBounds{}, "10.2.3.0/24 is private"},
+		{`"hosts":[{"host":"db.test","port":5432,"protocol":"tcp","cidr":"10.2.3.0/24","sink":"internal"}]`, some, ""},
+		{`"hosts":[{"cidr":"10.2.0.0/16","port":5432,"protocol":"tcp","sink":"internal"}]`, some, ""},
+		{`"hosts":[{"cidr":"10.0.0.0/8","port":5432,"protocol":"tcp","sink":"internal"}]`, some, "10.0.0.0/8 is private"},
+		{`"hosts":[{"cidr":"10.3.0.0/24","port":5432,"protocol":"tcp","sink":"internal"}]`, some, "10.3.0.0/24 is private"},
+		{`"hosts":[{"cidr":"10.0.0.0/8","port":5432,"protocol":"tcp","sink":"internal"}]`, networkBounds{own: true}, ""},
+		{`"dns":{"resolvers":["127.0.0.1:6379"]}`, some, "dns.resolvers in a request"},
+		{`"dns":{"resolvers":["127.0.0.1:6379"]}`, networkBounds{own: true}, ""},
+		{`"dns":{"resolvers":["system"]}`, networkBounds{}, ""},
+		{`"limits":{"conns":257}`, some, "limits.conns to 257"},
+		{`"limits":{"conns":8,"tx_bytes":"1t","rate":"9999/s"}`, networkBounds{}, ""},
+		{`"limits":{"header_bytes":"64k"}`, some, "limits.header_bytes"},
+	} {
+		w, err := wishOf(with(c.rules), c.bounds)
+		switch {
+		case c.want == "" && (err != nil || len(w.Policy.Reach) == 0):
+			t.Errorf("%s: %v", c.rules, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || box.KindOf(err) != box.Denied):
+			t.Errorf("%s: %v, want a denial with %q", c.rules, err, c.want)
+		}
+	}
+	for _, bad := range []string{"10.0.0.1", "0.0.0.0/0", "8.8.8.0/24", "127.0.0.0/8", "169.254.0.0/16", "::ffff:10.0.0.0/104"} {
+		if p, err := parseNetwork(bad); err == nil {
+			t.Errorf("--allow-network %s: %s", bad, p)
 		}
 	}
 }

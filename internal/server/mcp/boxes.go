@@ -12,15 +12,14 @@ import (
 )
 
 // createArgs has the keys of sunaba.yaml under their names, but for those that
-// choose what stands between the code and the host (runtime, trust), those that
-// name a place of the host, and those of the warm pool: a model does not decide
-// these about its own code.
+// choose what stands between the code and the host (runtime, trust), what the
+// code reaches (network), those that name a place of the host, and those of the
+// warm pool: a model does not decide these about its own code.
 type createArgs struct {
 	Image      string            `json:"image,omitempty" jsonschema:"root file system: host or base"`
 	User       string            `json:"user,omitempty" jsonschema:"who programs are in the box: user (the default) or root; neither has power outside"`
 	Env        map[string]string `json:"env,omitempty" jsonschema:"environment of every program"`
 	Limits     *limits           `json:"resource_limits,omitempty" jsonschema:"bounds of the box; what is left out has the service's default"`
-	Network    *network          `json:"network,omitempty" jsonschema:"network of the box"`
 	Filesystem *filesystem       `json:"filesystem,omitempty" jsonschema:"files of the box"`
 
 	TTL    float64 `json:"ttl_sec,omitempty" jsonschema:"seconds until the box is destroyed; 0 or left out means the service's default"`
@@ -41,11 +40,6 @@ type limits struct {
 	Files     int64   `json:"max_files,omitempty" jsonschema:"files and folders in all writable places together"`
 	Output    string  `json:"max_output,omitempty" jsonschema:"size of stdout and stderr together, as in 1m"`
 	OnLimit   string  `json:"on_limit,omitempty" jsonschema:"record or kill"`
-}
-
-type network struct {
-	Mode      string   `json:"mode,omitempty" jsonschema:"none or allowlist"`
-	Allowlist []string `json:"allowlist,omitempty" jsonschema:"what mode allowlist allows, as host:port; *.host stands for all names below"`
 }
 
 type filesystem struct {

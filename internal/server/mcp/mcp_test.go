@@ -122,8 +122,8 @@ func TestToolsAreListedInOneOrderAndFullyDescribed(t *testing.T) {
 }
 
 func TestBoxKeysAreThoseOfTheConfigurationFile(t *testing.T) {
-	// Kept from a model: how strong the walls are, places of the host, the pool.
-	kept := []string{"runtime", "trust", "network.policy", "network.rules", "volumes", "filesystem.read_only_mounts", "filesystem.read_write_mounts", "filesystem.no_mount",
+	// Kept from a model: how strong the walls are, what is reached, places of the host, the pool.
+	kept := []string{"runtime", "trust", "network.mode", "network.allowlist", "network.policy", "network.rules", "volumes", "filesystem.read_only_mounts", "filesystem.read_write_mounts", "filesystem.no_mount",
 		"filesystem.host_prefixes", "lifecycle.reuse", "lifecycle.pool_size"}
 	var want []string
 	for _, k := range config.Keys() {
