@@ -1,6 +1,8 @@
 package house
 
 import (
+	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,6 +121,61 @@ func TestPlacesNamedInTheDocumentsExist(t *testing.T) {
 	if checked == 0 {
 		t.Error("found no place: the expression is stale")
 	}
+}
+
+// What a merge could not decide and nobody took out is read by everybody.
+func TestNoFileHasTheMarksOfAMerge(t *testing.T) {
+	looked := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && path != root && (name == ".git" || name == "bin" || name == "tmp") {
+			return fs.SkipDir // not in the repository
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		looked++
+		if line := markOfAMerge(text); line != 0 {
+			t.Errorf("%s:%d is the mark of a merge", path, line)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if looked < 500 {
+		t.Errorf("looked at %d files only", looked)
+	}
+}
+
+func TestMarksOfAMergeAreSeen(t *testing.T) {
+	text := "a\n" + strings.Repeat("<", 7) + " HEAD\nb\n"
+	if got := markOfAMerge([]byte(text)); got != 2 {
+		t.Errorf("the mark was seen in line %d, want 2", got)
+	}
+	if got := markOfAMerge([]byte("Heading\n=======\n<<<<<<<< x\n")); got != 0 {
+		t.Errorf("line %d was taken for a mark", got)
+	}
+}
+
+// markOfAMerge returns the number of the first line that git wrote around two
+// versions of a place, or 0.
+func markOfAMerge(text []byte) int {
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		if bytes.HasPrefix(line, bytes.Repeat([]byte("<"), 7)) && len(line) > 8 && line[7] == ' ' ||
+			bytes.HasPrefix(line, bytes.Repeat([]byte(">"), 7)) && len(line) > 8 && line[7] == ' ' {
+			return n
+		}
+	}
+	return 0
 }
 
 func documents() []string {
