@@ -54,6 +54,11 @@ func words(f *runFlags, rep *box.Report) []string {
 	if f.out != "" {
 		out = append(out, artifactWords(rep)...)
 	}
+	if f.net != nil {
+		for _, w := range f.net.Warnings() {
+			say("warning: network policy: " + w)
+		}
+	}
 	if len(rep.Weak) > 0 {
 		say("not firm on this host: " + strings.Join(subjects(rep.Weak), ", ") + " (see `sunaba doctor`, and weak in `-o json`)")
 	}

@@ -121,3 +121,16 @@ func TestThePolicyTravelsAsItIs(t *testing.T) {
 		}
 	}
 }
+
+func TestAListHasWarningsToo(t *testing.T) {
+	if w := short(t, "api.example.com", "*.example.org").Warnings(); len(w) > 0 {
+		t.Errorf("%q", w)
+	}
+	w := short(t, "*.workers.dev", "a.test", "a.test:443").Warnings()
+	if all := strings.Join(w, "\n"); len(w) != 2 || !strings.Contains(all, "the entry a.test allows all of it already") || !strings.Contains(all, "many owners") {
+		t.Errorf("%q", w)
+	}
+	if w := short(t, "*.workers.dev").Warnings(); len(w) != 1 || !strings.Contains(w[0], "many owners") {
+		t.Errorf("%q", w)
+	}
+}

@@ -59,6 +59,18 @@ func (p *Policy) check() error {
 	return errors.Join(errs...)
 }
 
+// Warnings says what the policy allows and likely should not, a line each; empty
+// if there is nothing. See [Lint] for places in a file.
+func (p *Policy) Warnings() []string {
+	var out []string
+	for _, pr := range (&Policy{Version: p.Version, Short: p.Short, Limits: p.Limits, DNS: p.DNS, Hosts: slices.Clone(p.Hosts)}).problems() {
+		if pr.warn {
+			out = append(out, fmt.Sprintf("%s: %s; %s", p.Hosts[pr.host].Name, pr.msg, pr.fix))
+		}
+	}
+	return out
+}
+
 func (p *Policy) problems() []problem {
 	c := &checker{p: p}
 	c.head()
@@ -78,7 +90,7 @@ func (p *Policy) problems() []problem {
 	if len(c.out) == 0 { // overlaps of what makes no sense make none
 		c.overlaps()
 	}
-	if len(c.out) == 0 {
+	if !slices.ContainsFunc(c.out, func(pr problem) bool { return !pr.warn }) {
 		c.warnings()
 	}
 	p.link()

@@ -45,8 +45,14 @@ func added(before, after *Policy) []Reach {
 		if h.Deny {
 			continue
 		}
+		var olds []*Host
+		for j := range before.Hosts {
+			if o := &before.Hosts[j]; !o.Deny && o.coversNames(h) && o.opens(h) {
+				olds = append(olds, o)
+			}
+		}
 		for _, port := range h.Ports {
-			out = append(out, addedOn(before, h, port)...)
+			out = append(out, addedOn(olds, h, port)...)
 		}
 	}
 	for i := range before.Hosts {
@@ -65,17 +71,11 @@ func added(before, after *Policy) []Reach {
 	return out
 }
 
-// addedOn tells what an entry allows on a port and no entry of before does.
-// Denials are left aside here: see liftedHost and liftedRule.
-func addedOn(before *Policy, h *Host, port uint16) []Reach {
-	one := *h
-	one.Ports = []uint16{port}
-	var olds []*Host
-	for i := range before.Hosts {
-		if o := &before.Hosts[i]; !o.Deny && o.covers(&one) && o.opens(h) {
-			olds = append(olds, o)
-		}
-	}
+// addedOn tells what an entry allows on a port and none of olds does, which are
+// for all of its names. Denials are left aside here: see liftedHost and
+// liftedRule.
+func addedOn(olds []*Host, h *Host, port uint16) []Reach {
+	olds = slices.DeleteFunc(slices.Clone(olds), func(o *Host) bool { return !o.onPort(port) })
 	r := Reach{Added: true, Kind: "host", Host: h.Host, CIDR: h.CIDR, Port: port, Mode: h.Mode}
 	if h.Mode != HTTP {
 		if len(olds) == 0 {

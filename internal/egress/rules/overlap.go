@@ -50,17 +50,21 @@ func (h *Host) meets(o *Host) bool {
 
 // covers reports whether each connection of o is one of h's.
 func (h *Host) covers(o *Host) bool {
-	switch {
-	case h.Host.IsZero() != o.Host.IsZero():
+	if !h.coversNames(o) {
 		return false
-	case h.Host.IsZero() && !(h.CIDR.Bits() <= o.CIDR.Bits() && h.CIDR.Contains(o.CIDR.Addr())):
-		return false
-	case !h.Host.IsZero() && !h.Host.Covers(o.Host):
-		return false
-	case len(o.Ports) == 0:
+	}
+	if len(o.Ports) == 0 {
 		return len(h.Ports) == 0
 	}
 	return !slices.ContainsFunc(o.Ports, func(p uint16) bool { return !h.onPort(p) })
+}
+
+// coversNames leaves ports aside.
+func (h *Host) coversNames(o *Host) bool {
+	if h.Host.IsZero() || o.Host.IsZero() {
+		return h.Host.IsZero() && o.Host.IsZero() && h.CIDR.Bits() <= o.CIDR.Bits() && h.CIDR.Contains(o.CIDR.Addr())
+	}
+	return h.Host.Covers(o.Host)
 }
 
 // means reports whether two entries say the same of a connection.
