@@ -21,6 +21,7 @@ const (
 	Update = "update"
 	Detach = "detach"
 	Tell   = "tell" // what became of a cell so far
+	Ping   = "ping" // whether it answers
 )
 
 // Request is answered with a Reply of the same Seq.

@@ -11,6 +11,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -32,21 +34,29 @@ type Config struct {
 	Start func(control *os.File) (*host.Child, error)
 	// Settings are asked for at each start.
 	Settings func() (control.Settings, error)
-	// Event is told of each decision, one line of JSON, in order. It must not block
-	// for long.
+	// Event is told of each decision, one line of JSON, in order; nil tells nobody.
+	// While it is slow, events are lost, and the gateway does not wait.
 	Event func(json.RawMessage)
 	Log   *slog.Logger
+
+	// Answer is how long a gateway has for an answer before it is taken for dead, and
+	// Ask how often it is asked whether it lives; 0 is 10 s and 15 s.
+	Answer, Ask time.Duration
 }
 
 const op = "keep gateway"
 
 // Times of a gateway that fails.
 const (
-	callTimeout = 10 * time.Second
+	answerTime  = 10 * time.Second
+	askEvery    = 15 * time.Second
 	firstWait   = 50 * time.Millisecond
 	longestWait = 5 * time.Second
 	endTime     = 2 * time.Second
 )
+
+// eventRoom is how many events may wait to be told.
+const eventRoom = 1024
 
 // Keeper is safe for concurrent use. It starts the gateway when the first box needs
 // it.
@@ -60,6 +70,8 @@ type Keeper struct {
 	cells  map[box.ID]*kept
 	closed bool
 	stop   chan struct{} // closed with it
+	events chan json.RawMessage
+	lost   atomic.Int64 // of the events
 	work   sync.WaitGroup
 }
 
@@ -75,7 +87,36 @@ type kept struct {
 
 // New makes a keeper. It starts nothing.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, cells: map[box.ID]*kept{}, stop: make(chan struct{})}
+	cfg.Answer, cfg.Ask = cmp.Or(cfg.Answer, answerTime), cmp.Or(cfg.Ask, askEvery)
+	k := &Keeper{cfg: cfg, cells: map[box.ID]*kept{}, stop: make(chan struct{}), events: make(chan json.RawMessage, eventRoom)}
+	go k.tell()
+	return k
+}
+
+// tell hands events on at their hearer's pace.
+func (k *Keeper) tell() {
+	for {
+		select {
+		case <-k.stop:
+			return
+		case e := <-k.events:
+			if k.cfg.Event != nil {
+				k.cfg.Event(e)
+			}
+			if n := k.lost.Swap(0); n > 0 {
+				k.cfg.Log.Warn("events of the network were lost: nobody took them in time", "count", n)
+			}
+		}
+	}
+}
+
+// heard is what a gateway told; it does not wait.
+func (k *Keeper) heard(e json.RawMessage) {
+	select {
+	case k.events <- e:
+	default:
+		k.lost.Add(1)
+	}
 }
 
 // Attach hands over a box's link, whose file is the keeper's from now on, with
@@ -268,7 +309,7 @@ func (k *Keeper) begin(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := open(k.cfg.Start, k.cfg.Event)
+	s, err := open(k.cfg.Start, k.heard, k.cfg.Answer)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +331,7 @@ func (k *Keeper) begin(ctx context.Context) (*session, error) {
 // watch waits for a gateway's end and sees to it that there is another one, if a box
 // needs it.
 func (k *Keeper) watch(s *session) {
-	<-s.gone
+	k.listen(s)
 	s.end()
 	k.mu.Lock()
 	if k.now == s {
@@ -314,10 +355,24 @@ func (k *Keeper) watch(s *session) {
 	}
 }
 
+// listen returns when a gateway has ended. One that does not answer is ended.
+func (k *Keeper) listen(s *session) {
+	tick := time.NewTicker(k.cfg.Ask)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.gone:
+			return
+		case <-tick.C:
+			_, _ = s.ask(context.Background(), control.Request{Op: control.Ping})
+		}
+	}
+}
+
 // again starts a gateway for the boxes that there are, and reports whether nothing
 // is left to do.
 func (k *Keeper) again() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), k.cfg.Answer)
 	defer cancel()
 	k.mu.Lock()
 	all := make(map[box.ID]*kept, len(k.cells))

@@ -65,7 +65,7 @@ func newKeeper(t *testing.T) (*Keeper, *events) {
 		Settings: func() (control.Settings, error) {
 			return control.Settings{Resolvers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}}, nil
 		},
-		Event: e.add, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Event: e.add, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Answer: 2 * time.Second, Ask: 500 * time.Millisecond,
 	})
 	t.Cleanup(func() { k.Close() })
 	return k, &e
@@ -182,8 +182,14 @@ func TestEachBoxHasItsOwnRules(t *testing.T) {
 		t.Errorf("traffic of no box: %v", err)
 	}
 	a.want(t, "a.example.com", true)
-	if text := e.text(); !strings.Contains(text, `"name":"b.example.com"`) || !strings.Contains(text, string(one)) {
-		t.Errorf("events:\n%s", text)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		text := e.text()
+		if strings.Contains(text, `"name":"b.example.com"`) && strings.Contains(text, string(one)) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("events:\n%s", text)
+		}
 	}
 }
 
@@ -249,6 +255,47 @@ func TestAGatewayThatDiesComesBackWithTheRulesInForce(t *testing.T) {
 	if err != nil || tr.Generation != 2 || len(tr.Denied) != 1 || tr.Denied[0].Count != 2 {
 		t.Errorf("traffic over all gateways: %+v, %v", tr, err)
 	}
+}
+
+// One that stands still does not know what is in force: another one takes its place.
+func TestAGatewayThatHangsIsReplaced(t *testing.T) {
+	k, _ := newKeeper(t)
+	w := attach(t, k, box.NewID(), "a.example.com:443")
+	w.want(t, "a.example.com", true)
+	before := k.PID()
+	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if ok, _ := w.resolves("a.example.com"); ok && k.PID() != before {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a gateway that hangs is not replaced")
+		}
+	}
+	if syscall.Kill(before, 0) == nil {
+		t.Error("the one that hung is still there")
+	}
+}
+
+// Whoever hears of events and is slow holds up nothing.
+func TestASlowListenerHoldsUpNobody(t *testing.T) {
+	k, e := newKeeper(t)
+	e.mu.Lock() // its add waits
+	defer e.mu.Unlock()
+	id := box.NewID()
+	w := attach(t, k, id, "a.example.com:443")
+	for i := range 600 {
+		if ok, err := w.resolves(fmt.Sprintf("n%d.example.net", i)); ok || err != nil {
+			t.Fatalf("question %d: %v, %v", i, ok, err)
+		}
+	}
+	began := time.Now()
+	if _, err := k.Traffic(t.Context(), id); err != nil || time.Since(began) > time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	w.want(t, "a.example.com", true)
 }
 
 // Without a gateway nobody answers; the control is the answer before.

@@ -21,6 +21,7 @@ type session struct {
 	child *host.Child
 	link  *host.Link
 	gone  chan struct{} // closed when it says nothing more
+	wait  time.Duration // for an answer
 
 	mu      sync.Mutex
 	seq     uint64
@@ -28,7 +29,7 @@ type session struct {
 	ending  sync.Once
 }
 
-func open(start func(*os.File) (*host.Child, error), tell func(json.RawMessage)) (*session, error) {
+func open(start func(*os.File) (*host.Child, error), tell func(json.RawMessage), wait time.Duration) (*session, error) {
 	ours, theirs, err := host.LinkPair()
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func open(start func(*os.File) (*host.Child, error), tell func(json.RawMessage))
 		ours.Close()
 		return nil, err
 	}
-	s := &session{child: child, link: ours, gone: make(chan struct{}), pending: map[uint64]chan control.Reply{}}
+	s := &session{child: child, link: ours, gone: make(chan struct{}), wait: wait, pending: map[uint64]chan control.Reply{}}
 	go s.read(tell)
 	return s, nil
 }
@@ -60,7 +61,7 @@ func (s *session) read(tell func(json.RawMessage)) {
 			return
 		}
 		if rep.Seq == 0 {
-			if tell != nil && rep.Event != nil {
+			if rep.Event != nil {
 				tell(rep.Event)
 			}
 			continue
@@ -78,7 +79,7 @@ func (s *session) read(tell func(json.RawMessage)) {
 // ask sends a request and waits for the answer. A gateway that gives none in time
 // does not know what is in force, and is ended.
 func (s *session) ask(ctx context.Context, req control.Request, files ...*os.File) (control.Reply, error) {
-	late := time.NewTimer(callTimeout)
+	late := time.NewTimer(s.wait)
 	defer late.Stop()
 	ch := make(chan control.Reply, 1)
 	s.mu.Lock()
