@@ -34,6 +34,8 @@ type diagnosis struct {
 	UID     int      `json:"uid"`
 	State   string   `json:"state_folder"`
 	Tiers   []health `json:"tiers"`
+
+	Network networkHealth `json:"network"` // of boxes that ask for one
 }
 
 // health is one tier's part.
@@ -121,6 +123,7 @@ func diagnose(ctx context.Context, flag string) diagnosis {
 			d.Tiers = append(d.Tiers, health{Tier: name, Weak: []string{}, Missing: []string{}, Steps: []box.Step{}})
 		}
 	}
+	d.Network = diagnoseNetwork(ctx)
 	return d
 }
 
@@ -160,16 +163,7 @@ func (d *diagnosis) print(w io.Writer) {
 			continue
 		}
 		line("")
-		width := 0
-		for _, s := range t.Steps {
-			width = max(width, len(s.Name))
-		}
-		for _, s := range t.Steps {
-			line(fmt.Sprintf("  %-*s  %-7s  %s", width, s.Name, s.State, s.Detail))
-			if s.Advice != "" {
-				line(fmt.Sprintf("  %-*s  %-7s  -> %s", width, "", "", s.Advice))
-			}
-		}
+		printSteps(line, t.Steps)
 		line("")
 		verdict := "usable"
 		if !t.Usable {
@@ -183,5 +177,27 @@ func (d *diagnosis) print(w io.Writer) {
 			line("  weak: " + m)
 		}
 	}
+	line("")
+	printSteps(line, d.Network.Steps)
+	line("")
+	verdict := "usable"
+	if !d.Network.Usable {
+		verdict = "not usable here; boxes without one do not need it"
+	}
+	line("network mode allowlist: " + verdict)
+	line("")
 	line("not in this build: " + strings.Join(absent, ", "))
+}
+
+func printSteps(line func(string), steps []box.Step) {
+	width := 0
+	for _, s := range steps {
+		width = max(width, len(s.Name))
+	}
+	for _, s := range steps {
+		line(fmt.Sprintf("  %-*s  %-7s  %s", width, s.Name, s.State, s.Detail))
+		if s.Advice != "" {
+			line(fmt.Sprintf("  %-*s  %-7s  -> %s", width, "", "", s.Advice))
+		}
+	}
 }

@@ -361,3 +361,26 @@ print(tries(lambda: G("/x"))); [D("evil.example.net") for _ in range(3)]; C("api
 		}
 	})
 }
+
+// What doctor says of the network is what the other tests find.
+func TestDoctorSaysThatThereIsANetwork(t *testing.T) {
+	theWorld(t)
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		r := harness.Run(t, u, "doctor", "-o", "json")
+		var d struct {
+			Network struct {
+				Usable bool       `json:"usable"`
+				Steps  []box.Step `json:"steps"`
+			} `json:"network"`
+		}
+		if err := json.Unmarshal([]byte(r.Stdout), &d); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range d.Network.Steps {
+			t.Logf("%s: %s, %s", s.Name, s.State, s.Detail)
+		}
+		if !d.Network.Usable || len(d.Network.Steps) != 4 {
+			t.Errorf("%+v", d.Network)
+		}
+	})
+}

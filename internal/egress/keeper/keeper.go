@@ -405,6 +405,19 @@ func (k *Keeper) again() bool {
 	return true
 }
 
+// Try starts the gateway, if there is none, and asks whether it answers. It returns
+// the number of its process.
+func (k *Keeper) Try(ctx context.Context) (pid int, err error) {
+	s, err := k.ensure(ctx)
+	if err == nil {
+		_, err = s.ask(ctx, control.Request{Op: control.Ping})
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.child.Pid(), nil
+}
+
 // Close ends the gateway. Boxes have no network from then on.
 func (k *Keeper) Close() error {
 	k.mu.Lock()

@@ -32,6 +32,7 @@ const (
 	Nothing = "nothing" // end at once: that it ran is the answer
 	Time    = "time"    // STEP: make a time namespace, too, and say it as JSON
 	Cell    = "cell"    // DEVICES DIR USR: try what a cell does, say it as JSON
+	Link    = "link"    // DEVICES: make a second network interface, say it as JSON
 )
 
 // How a tried process gets its mount of /usr: as descriptor 3, made by root; by
@@ -72,6 +73,8 @@ func Main(args []string) int {
 		steps = []box.Step{timeNamespace(args[2])}
 	case len(args) == 5 && args[1] == Cell:
 		steps = cell(args[2], args[3], args[4])
+	case len(args) == 3 && args[1] == Link:
+		steps = []box.Step{link(args[2])}
 	default:
 		return 2
 	}
