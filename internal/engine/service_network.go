@@ -37,6 +37,7 @@ type network struct {
 	up         bool
 	over       bool         // it is being destroyed
 	traffic    *box.Traffic // at its end
+	told       string       // the last error that was logged
 }
 
 func (n *network) take(k kept) { n.reach, n.generation, n.sandbox = k.Reach, k.Generation, k.Sandbox }
@@ -72,8 +73,23 @@ func (s *Service) relink(l *live) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, linkTimeout)
 	defer cancel()
-	if err := s.linkUp(ctx, l); err != nil && s.ctx.Err() == nil {
+	err := s.linkUp(ctx, l)
+	if s.ctx.Err() != nil {
+		return
+	}
+	now := ""
+	if err != nil {
+		now = err.Error()
+	}
+	l.network.mu.Lock()
+	before := l.network.told
+	l.network.told = now
+	l.network.mu.Unlock()
+	switch { // once, not each second
+	case now != "" && now != before:
 		s.cfg.Log.Error("a box has no network for now", "box", l.id, "error", err)
+	case now == "" && before != "":
+		s.cfg.Log.Info("a box has its network again", "box", l.id)
 	}
 }
 

@@ -224,6 +224,31 @@ for i in range(40): open("/tmp/tries", "a").write(D("api.example.com", wait=0.3)
 	})
 }
 
+// A box that was paused has its network when it goes on, also with another daemon.
+func TestAPausedBoxHasItsNetworkAgain(t *testing.T) {
+	eachDaemon(t, func(t *testing.T, d *harness.Server, u harness.User, f *farm) {
+		b := made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80")})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if status, err := d.Call(ctx, "POST", "/v1/boxes/"+b.ID+"/pause", nil, nil); status == 501 && u == harness.Ordinary.Trusting() {
+			t.Skip("its boxes cannot be paused without a control group")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		d.Kill()
+		d.Start()
+		var n networkJSON
+		if d.Must("GET", "/v1/boxes/"+b.ID+"/network", nil, &n); n.Mode != "allowlist" || n.Up {
+			t.Errorf("while it stands: %+v", n)
+		}
+		d.Must("POST", "/v1/boxes/"+b.ID+"/resume", nil, nil)
+		waitUp(t, d, b.ID)
+		holds(d, t, f, b.ID)
+		d.Must("POST", "/v1/boxes/"+b.ID+"/pause", nil, nil)
+		holds(d, t, f, b.ID) // whose calls resume it
+	})
+}
+
 // A change of the rules closes what it does not allow before it answers.
 func TestAChangeOfRulesClosesConnections(t *testing.T) {
 	eachDaemon(t, func(t *testing.T, d *harness.Server, u harness.User, f *farm) {
