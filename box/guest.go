@@ -84,6 +84,13 @@ type Processes interface {
 	Forget(ctx context.Context, p ProcessRef) error
 }
 
+// Tidier is a guest that can drop what is kept of a process without a use of the
+// box: one that is paused stays so, and keeps it. It is for who tidies up after an
+// answer, when its caller may have paused the box already.
+type Tidier interface {
+	Tidy(ctx context.Context, p ProcessRef) error
+}
+
 // ReplayTime is how long output is kept for a follower that was cut off.
 const ReplayTime = 30 * time.Second
 

@@ -193,6 +193,28 @@ func (u *used) Forget(ctx context.Context, p box.ProcessRef) error {
 	return do(ctx, u, func(ctx context.Context, g box.Guest) error { return g.Forget(ctx, p) })
 }
 
+// Tidy implements box.Tidier.
+func (u *used) Tidy(ctx context.Context, p box.ProcessRef) error {
+	u.l.mu.Lock()
+	if u.l.stands {
+		u.l.mu.Unlock()
+		return nil
+	}
+	u.l.calls++ // nobody's use, and the box is not paused for idleness meanwhile
+	u.l.mu.Unlock()
+	defer func() {
+		u.l.mu.Lock()
+		u.l.calls--
+		u.l.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, tidyTimeout) // a pause may stop it halfway
+	defer cancel()
+	return u.l.guest.Forget(ctx, p)
+}
+
+// tidyTimeout is how long somebody who tidies up waits for a box.
+const tidyTimeout = time.Second
+
 // Metrics implements box.Guest.
 func (u *used) Metrics(ctx context.Context) (box.Metrics, error) {
 	return get(ctx, u, func(ctx context.Context, g box.Guest) (box.Metrics, error) {

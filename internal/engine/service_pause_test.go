@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,41 @@ func TestAPausedBoxGoesOnAtTheNextCallAndItsTimeMoves(t *testing.T) {
 	if got := b.phase(i.ID, box.PhaseDestroyed); got.Reason != box.ReasonTTL && got.Reason != box.ReasonIdle {
 		t.Errorf("it ended for %q", got.Reason)
 	}
+}
+
+// Who tidies up after an answer comes too late for a box that its caller paused
+// upon it.
+func TestTidyingUpResumesNoBox(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.make(box.CreateRequest{})
+	agent := &forgetful{Agent: b.lookup(i.ID).guest}
+	b.lookup(i.ID).guest = agent
+	g := b.guest(i.ID)
+	if _, err := b.Pause(t.Context(), alice(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.(box.Tidier).Tidy(t.Context(), box.ProcessRef{PID: 7}); err != nil || len(agent.forgot) != 0 {
+		t.Errorf("%v, it forgot %v", err, agent.forgot)
+	}
+	b.phase(i.ID, box.PhasePaused)
+	if err := g.Forget(t.Context(), box.ProcessRef{PID: 7}); err != nil { // the control: a caller's own call
+		t.Error(err)
+	}
+	b.phase(i.ID, box.PhaseRunning)
+	if err := g.(box.Tidier).Tidy(t.Context(), box.ProcessRef{PID: 8}); err != nil || !slices.Equal(agent.forgot, []int{7, 8}) {
+		t.Errorf("%v, it forgot %v", err, agent.forgot)
+	}
+}
+
+// forgetful is an agent that notes what it is told to forget.
+type forgetful struct {
+	Agent
+	forgot []int
+}
+
+func (f *forgetful) Forget(_ context.Context, p box.ProcessRef) error {
+	f.forgot = append(f.forgot, p.PID)
+	return nil
 }
 
 func TestABoxIsPausedForNoLongerThanIsAllowed(t *testing.T) {

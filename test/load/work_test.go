@@ -78,11 +78,15 @@ type guest struct {
 	name string // no other has it
 }
 
-// mixed uses a box that lasts.
-func (l *load) mixed(ctx context.Context, n int, r *rand.Rand) {
+// mixed uses a box that lasts, for some of what there is, or for all of it.
+func (l *load) mixed(ctx context.Context, n int, r *rand.Rand, all bool) {
 	g := &guest{l: l, ctx: ctx, tier: []string{"gvisor", "process"}[r.IntN(2)], name: fmt.Sprint("client-", n)}
+	reuse := r.IntN(2) == 0
+	if all {
+		g.tier, reuse = "gvisor", true
+	}
 	var b made
-	what, reuse := "create "+g.tier, r.IntN(2) == 0
+	what := "create " + g.tier
 	if reuse {
 		what = "create, reuse, " + g.tier
 	}
@@ -100,10 +104,11 @@ func (l *load) mixed(ctx context.Context, n int, r *rand.Rand) {
 	pid := g.background(code)
 	for i := range 1 + r.IntN(4) {
 		g.exec(fmt.Sprint(n, " ", i))
-		switch r.IntN(6) {
-		case 0:
+		does := r.IntN(6)
+		if all || does == 0 {
 			g.pause()
-		case 1:
+		}
+		if all || does == 1 {
 			g.fork(fmt.Sprint(n, " ", i))
 		}
 	}
@@ -204,7 +209,7 @@ func (g *guest) pause() {
 		err = g.l.call(g.ctx, "tell of a box", "GET", g.path, nil, &b)
 	}
 	if err != nil || b.Phase != "paused" {
-		g.l.fail("pause on %s: %v, it is %q", g.tier, err, b.Phase)
+		g.l.fail("pause on %s: %v, %s is %q", g.tier, err, g.path, b.Phase)
 	}
 }
 
@@ -217,7 +222,8 @@ func (g *guest) fork(last string) {
 		Forks []struct {
 			Box   *made `json:"box"`
 			Error *struct {
-				Code int `json:"code"`
+				Code    int    `json:"code"`
+				Message string `json:"message"`
 			} `json:"error"`
 		} `json:"forks"`
 	}

@@ -227,12 +227,9 @@ func liberal(segs []string) []string {
 		if decoded, err := url.PathUnescape(s); err == nil { // it is canonical, so there is no error
 			s = decoded
 		}
-		if i := strings.IndexAny(s, httppath.Semicolons); i >= 0 {
-			s = s[:i]
-		}
-		s = strings.ToLower(s)
+		s, _, _ = strings.Cut(strings.ToLower(s), ";")
 		if s != "*" && s != "**" {
-			s = strings.TrimRightFunc(s, func(r rune) bool { return r == '.' || httppath.Blank(r) })
+			s = strings.TrimRight(s, ". ")
 		}
 		out[i] = s
 	}

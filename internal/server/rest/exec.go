@@ -58,9 +58,11 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 		return err
 	}
 	ref := box.ProcessRef{PID: p.PID}
-	var end *box.End
+	over := func() {}
 	if !in.Body.Detached {
-		defer a.endWith(r.Context(), g, ref, &end)()
+		l := a.leash(r.Context(), g, ref)
+		defer l.release()
+		over = l.over
 	}
 	if data != nil {
 		feeding, stop := context.WithCancel(r.Context())
@@ -68,7 +70,7 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 		go feed(feeding, g, ref, data, !in.Body.Stdin)
 	}
 	if wantsJSON(in.Accept) {
-		res, err := a.gather(r.Context(), g, p, &in.Body.ProcessRequest, &end)
+		res, err := a.gather(r.Context(), g, p, &in.Body.ProcessRequest, over)
 		if err != nil {
 			return err
 		}
@@ -80,32 +82,57 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 		_ = http.NewResponseController(w).Flush()
 		forget, cancel := a.call(context.WithoutCancel(r.Context()))
 		defer cancel()
-		g.Forget(forget, ref)
+		tidy(forget, g, ref)
 		return nil
 	}
 	e := a.open(w, r)
 	err = e.send("0-0", "start", Started{Process: processOf(p), TimeoutSec: in.Body.limit(), MaxOutput: in.Body.MaxOutput})
 	if err == nil {
-		t := &teller{e: e, request: &in.Body.ProcessRequest}
+		t := &teller{e: e, request: &in.Body.ProcessRequest, over: over}
 		err = t.follow(r.Context(), g, ref)
-		end = t.end
 	}
 	return e.close(err)
 }
 
-// endWith kills a program when ctx ends, or when the function that it returns is
-// called and the program's end was not seen.
-func (a *API) endWith(ctx context.Context, g box.Guest, ref box.ProcessRef, end **box.End) func() {
+// tidy drops what is kept of a program whose end its caller was told, who may
+// have paused the box since, which must not go on because of us.
+func tidy(ctx context.Context, g box.Guest, ref box.ProcessRef) {
+	if t, ok := g.(box.Tidier); ok {
+		t.Tidy(ctx, ref) // what is left is bounded by the agent
+		return
+	}
+	g.Forget(ctx, ref)
+}
+
+// leash ends a program with its caller.
+type leash struct {
+	kill  func()
+	stop  func() bool // no longer watch for the caller's leaving
+	ended bool
+}
+
+// leash kills a program when ctx ends, or at release, unless its end was seen
+// before.
+func (a *API) leash(ctx context.Context, g box.Guest, ref box.ProcessRef) *leash {
 	kill := func() {
 		ctx, cancel := a.call(context.WithoutCancel(ctx))
 		defer cancel()
 		g.Signal(ctx, ref, 9, true) // if the box does not answer, its own limits end it
 	}
-	watch := context.AfterFunc(ctx, kill)
-	return func() {
-		if watch() && *end == nil {
-			kill()
-		}
+	return &leash{kill: kill, stop: context.AfterFunc(ctx, kill)}
+}
+
+// over is called when the end was seen and before the caller is told: many close
+// their connection upon the answer, and a signal then is a use of the box, which
+// would go on if it was paused since.
+func (l *leash) over() {
+	l.ended = true
+	l.stop()
+}
+
+func (l *leash) release() {
+	if l.stop() && !l.ended {
+		l.kill()
 	}
 }
 
@@ -120,7 +147,8 @@ func feed(ctx context.Context, g box.Guest, ref box.ProcessRef, data []byte, end
 	}
 }
 
-func (a *API) gather(ctx context.Context, g box.Guest, p box.Process, req *ProcessRequest, seen **box.End) (ExecResult, error) {
+func (a *API) gather(ctx context.Context, g box.Guest, p box.Process, req *ProcessRequest, over func()) (ExecResult, error) {
+	var end *box.End
 	out, errs := stream.NewCapture(maxKept), stream.NewCapture(maxKept)
 	begin := time.Now()
 	err := g.Follow(ctx, box.ProcessRef{PID: p.PID}, box.Positions{}, func(ev box.ProcessEvent) error {
@@ -130,11 +158,11 @@ func (a *API) gather(ctx context.Context, g box.Guest, p box.Process, req *Proce
 		case box.EventStderr:
 			errs.Write(ev.Data)
 		case box.EventEnd:
-			*seen = ev.End
+			end = ev.End
+			over()
 		}
 		return nil
 	})
-	end := *seen
 	if err == nil && end == nil {
 		err = box.Errorf(box.Unavailable, "follow", "cannot tell how the program ended: the stream broke off")
 	}

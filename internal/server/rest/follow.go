@@ -71,6 +71,7 @@ type teller struct {
 	next    box.Positions   // of what is told next; -1 is not known
 	held    struct{ out, err []byte }
 	end     *box.End
+	over    func() // called before the end is told, if it is not nil
 }
 
 func (t *teller) follow(ctx context.Context, g box.Guest, ref box.ProcessRef) error {
@@ -100,6 +101,9 @@ func (t *teller) tell(ev box.ProcessEvent) error {
 			return err
 		}
 		t.end = ev.End
+		if t.over != nil {
+			t.over()
+		}
 		return t.e.send(t.id(), "end", endOf(*ev.End, t.request))
 	}
 	return nil

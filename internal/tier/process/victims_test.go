@@ -49,7 +49,7 @@ func TestAMarkedProgramOutlivesALargeOneThatIsNotMarkedYet(t *testing.T) {
 			}
 			// Five that hold 50 MiB each, of which three fit: when there is no more, the
 			// largest has at least 38 and none has more than 50.
-			large := inGroup(t, g, "for i in 1 2 3 4 5; do dd if=/dev/zero bs=50M count=1 2>/dev/null | sleep 2 & done; wait")
+			large := inGroup(t, g, "for i in 1 2 3 4 5; do dd if=/dev/zero bs=50M count=1 2>/dev/null | sleep 4 & done; wait")
 			if err := large.Wait(); err != nil {
 				t.Error(err)
 			}
