@@ -146,6 +146,11 @@ func (p *Policy) Explain(q Question) Answer {
 		} else {
 			step("all addresses of the name must be public ones")
 		}
+		for _, d := range h.never {
+			if d.onPort(q.Port) {
+				step("and none of them may lie in %s, which the entry %s%s denies", d.CIDR, d.Name, d.at())
+			}
+		}
 	}
 	wants := map[Mode]string{Splice: "https", HTTP: "http", TCP: q.Scheme}[h.Mode]
 	if wants != q.Scheme {
