@@ -96,6 +96,11 @@ bench: build ## measure the tiers beside other sandboxes (root); tables to bin/b
 	@$(BUILD) -o bin/bench ./tools/bench
 	bin/bench -out bin/bench.md $(BENCHFLAGS)
 
+.PHONY: bench-net
+bench-net: build ## measure the network of boxes beside none and beside squid (root); the table to bin/bench-net.md
+	@$(BUILD) -o bin/benchnet ./tools/benchnet
+	bin/benchnet -out bin/bench-net.md $(BENCHFLAGS)
+
 .PHONY: bench-neighbours
 bench-neighbours: agent ## a neighbour's p99 without and with four nuisances beside it, as JSON, a line each tier (root)
 	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Latency -v ./test/neighbours | grep '^{'

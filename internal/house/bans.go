@@ -19,7 +19,7 @@ type ban struct {
 // bans lists what may not be used. The CVE beside a ban is the bug that the
 // call made possible somewhere else.
 func bans() []ban {
-	network := []string{"internal/egress/...", "internal/gateway/...", "internal/image", "internal/agent", "sdk/..."}
+	network := []string{"internal/egress/...", "internal/gateway/...", "internal/image", "internal/agent", "sdk/...", "tools/benchnet"}
 	return []ban{
 		{pkg: "os", names: []string{"Create", "WriteFile"},
 			why: "it follows a link that a box has put there (CVE-2024-28185: files of the host overwritten); open by descriptor with O_NOFOLLOW or O_EXCL, see internal/files"},

@@ -144,6 +144,8 @@ func rooms() []room {
 			why: "it attacks the gateway from outside of all rooms; its world answers DNS"},
 		{dir: "tools/bench", own: []string{"box", "internal/..."},
 			why: "it measures tiers from outside, and one of them through its Go interface, where no command line has it yet"},
+		{dir: "tools/benchnet", ext: []string{"golang.org/x/net/dns/dnsmessage"},
+			why: "it measures the network of boxes from outside, and answers for the names in its world"},
 		{dir: "tools/...",
 			why: "a tool of the build must run before anything else compiles"},
 	}
@@ -162,7 +164,7 @@ func testOnly() []string {
 
 // children is where child processes are started: by walls, by the wiring, and
 // by what measures other programs. Test files may start them too.
-var children = []string{"internal/host/...", "internal/agent/...", "internal/tier/...", "cmd/...", "tools/bench"} //house:const a table
+var children = []string{"internal/host/...", "internal/agent/...", "internal/tier/...", "cmd/...", "tools/bench", "tools/benchnet"} //house:const a table
 
 func checkImports(t *Tree) []Finding {
 	var out []Finding

@@ -15,7 +15,9 @@ package httppath
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -109,6 +111,9 @@ func decode(raw string) (text, why string) {
 			if n == 0 {
 				return "", "it has encoded bytes that are not UTF-8"
 			}
+			if unicode.IsControl(r) {
+				return "", "it has an encoded control character"
+			}
 			if lookalike(r) {
 				return "", "it has a character that some servers read as a dot, slash or percent sign"
 			}
@@ -130,11 +135,25 @@ func decode(raw string) (text, why string) {
 	return text, ""
 }
 
+// Blank reports whether some server takes a character for nothing: spaces of all
+// scripts, and marks that have no shape.
+func Blank(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Cf, unicode.Zs) }
+
 // bareOf is what a servlet container or a Windows server may see of a segment:
-// without parameters and spaces.
+// without parameters and blanks.
 func bareOf(seg string) string {
-	seg, _, _ = strings.Cut(strings.ReplaceAll(seg, "%3B", ";"), ";")
-	return strings.ReplaceAll(seg, "%20", "")
+	if text, err := url.PathUnescape(seg); err == nil { // what is encoded was found to be so
+		seg = text
+	}
+	if i := strings.IndexAny(seg, Semicolons); i >= 0 {
+		seg = seg[:i]
+	}
+	return strings.Map(func(r rune) rune {
+		if Blank(r) {
+			return -1
+		}
+		return r
+	}, seg)
 }
 
 // runeAt decodes the encoded bytes at raw[i:] as one character of n bytes; n is
@@ -191,8 +210,23 @@ func plain(c byte) bool {
 	return unreserved(c) || c == '/' || strings.IndexByte("!$&'()*+,;=:@", c) >= 0
 }
 
-// lookalike lists what compatibility mapping (NFKC) or a best-fit code page
-// turns into a dot, a slash, a backslash or a percent sign.
+// lookalike lists what compatibility mapping (NFKC) turns into a slash, a
+// backslash, a percent sign or nothing but dots, and what old code pages of
+// Windows have in the backslash's place.
 func lookalike(r rune) bool {
-	return strings.ContainsRune("․‥…⁄∕⧵⧸﹨﹪．／＼％", r)
+	switch r {
+	case 0x2024, 0x2025, 0x2026, 0xfe19, 0xfe30, 0xfe52, 0xff0e: // dots
+		return true
+	case 0x2044, 0x2215, 0x29f8, 0xff0f, 0x2100, 0x2101, 0x2105, 0x2106: // a slash, or one between letters
+		return true
+	case 0x29f5, 0xfe68, 0xff3c, 0x00a5, 0x20a9: // a backslash
+		return true
+	case 0xfe6a, 0xff05: // a percent sign
+		return true
+	}
+	return false
 }
+
+// Semicolons lists what begins the parameters of a segment, for some server:
+// itself, and what compatibility mapping turns into it.
+const Semicolons = ";\u037e\ufe14\ufe54\uff1b"

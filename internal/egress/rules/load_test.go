@@ -359,7 +359,7 @@ func TestWhatDeniesIsReadWidely(t *testing.T) {
 		t.Fatal("the host is denied")
 	}
 	for path, want := range map[string]bool{
-		"/admin": false, "/admin/": false, "/ADMIN": false, "/admin;x=1": false, "/admin.": false, "/admin%20": false, "/admin%3Bx": false, "/Admin.;x/": false,
+		"/admin": false, "/admin/": false, "/ADMIN": false, "/admin;x=1": false, "/admin.": false, "/admin%20": false, "/admin%3Bx": false, "/admin%C2%A0": false, "/admin%E2%80%8B": false, "/admin%EF%BC%9Bx": false, "/Admin.;x/": false,
 		"/%C3%89T%C3%89/x": false, "/%C3%A9t%C3%A9": false,
 		"/admin/x": true, "/administrator": true, "/x/admin": true, "/%C3%A9te": true, "/": true,
 	} {

@@ -227,9 +227,12 @@ func liberal(segs []string) []string {
 		if decoded, err := url.PathUnescape(s); err == nil { // it is canonical, so there is no error
 			s = decoded
 		}
-		s, _, _ = strings.Cut(strings.ToLower(s), ";")
+		if i := strings.IndexAny(s, httppath.Semicolons); i >= 0 {
+			s = s[:i]
+		}
+		s = strings.ToLower(s)
 		if s != "*" && s != "**" {
-			s = strings.TrimRight(s, ". ")
+			s = strings.TrimRightFunc(s, func(r rune) bool { return r == '.' || httppath.Blank(r) })
 		}
 		out[i] = s
 	}

@@ -1,0 +1,85 @@
+// Command benchnet measures what a box pays for its network: downloads, uploads,
+// connections and requests over TLS that is spliced, from boxes of both tiers,
+// beside the same program without a box, directly and through a squid that
+// splices by name as the gateway does.
+//
+// All is in network namespaces of its own: one for the boxes, the gateway and
+// squid, one for the server, with a pair of interfaces between them. As in
+// tools/bench all take turns, each once a round, in an order that is drawn anew for
+// each, and what is quoted is the median of the ratios within the rounds.
+//
+// It needs root, and for squid the package squid-openssl. What is not installed or
+// fails is named.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// Names under which this program runs itself.
+const (
+	roleInside = "benchnet-inside" // in a fresh network namespace
+	roleWorld  = "benchnet-world"  // the server, in another
+	roleClient = "benchnet-client" // what is measured
+)
+
+type options struct {
+	sunaba, out                    string
+	rounds, conns, ping, megabytes int
+}
+
+func main() {
+	var err error
+	switch os.Args[0] {
+	case roleInside:
+		err = inside(os.Args[1:])
+	case roleWorld:
+		err = world()
+	default:
+		if len(os.Args) > 1 && os.Args[1] == roleClient {
+			err = client(os.Args[2:])
+		} else {
+			err = outside(os.Args[1:])
+		}
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "benchnet:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("benchnet", flag.ContinueOnError)
+	fs.StringVar(&o.sunaba, "sunaba", "bin/sunaba", "the program to measure")
+	fs.StringVar(&o.out, "out", "", "also write the table to this file")
+	fs.IntVar(&o.rounds, "rounds", 10, "how often each takes its turn")
+	fs.IntVar(&o.conns, "conns", 30, "connections of a turn, one after the other")
+	fs.IntVar(&o.ping, "requests", 100, "small requests of a turn, on one connection")
+	fs.IntVar(&o.megabytes, "megabytes", 64, "MiB that a turn downloads, and uploads")
+	return o, fs.Parse(args)
+}
+
+// outside goes into a fresh network namespace.
+func outside(args []string) error {
+	if _, err := parse(args); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("cannot make network namespaces: it takes root")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{roleInside}, args...)
+	cmd.Env = environment()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	return cmd.Run()
+}
+
+// environment is that of all that this program starts.
+func environment() []string { return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"} }
