@@ -12,11 +12,13 @@ import (
 // networkCall are the flags of box network.
 type networkCall struct {
 	allow   []string
+	policy  string // a file
 	nothing bool
 }
 
 func networkFlags(fs *flag.FlagSet, b *boxCall) {
 	fs.Func("allow", "", func(s string) error { b.network.allow = append(b.network.allow, s); return nil })
+	fs.StringVar(&b.network.policy, "network-policy", "", "")
 	fs.BoolVar(&b.network.nothing, "allow-nothing", false, "")
 }
 
@@ -35,23 +37,18 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	wanted, err := b.network.wanted()
+	if err != nil {
+		return 0, err
+	}
 	var i box.NetworkInfo
-	switch n := b.network; {
-	case n.nothing && len(n.allow) > 0:
-		return 0, box.Errorf(box.Invalid, "set network", "cannot use --allow with --allow-nothing")
-	case n.nothing || len(n.allow) > 0:
-		wanted, err := json.Marshal(map[string]any{"mode": box.NetAllowlist, "allowlist": append([]string{}, n.allow...)})
-		if err != nil {
-			return 0, err
-		}
+	if wanted == nil {
+		i, err = b.c.Network(ctx, box.Caller{}, id)
+	} else {
 		i, err = b.c.SetNetwork(ctx, box.Caller{}, id, wanted)
-		if err != nil {
-			return 0, err
-		}
-	default:
-		if i, err = b.c.Network(ctx, box.Caller{}, id); err != nil {
-			return 0, err
-		}
+	}
+	if err != nil {
+		return 0, err
 	}
 	told := networkTold{i.Mode, i.Up, i.Rules, i.Traffic}
 	if len(told.Rules) == 0 {
@@ -72,4 +69,30 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 			fmt.Println(line)
 		}
 	})
+}
+
+// wanted is the key network that the flags ask for; nil if they ask for no change.
+func (n networkCall) wanted() (json.RawMessage, error) {
+	given := 0
+	for _, g := range []bool{n.nothing, len(n.allow) > 0, n.policy != ""} {
+		if g {
+			given++
+		}
+	}
+	network := map[string]any{"mode": box.NetAllowlist}
+	switch {
+	case given == 0:
+		return nil, nil
+	case given > 1:
+		return nil, box.Errorf(box.Invalid, "set network", "cannot use more than one of --allow, --allow-nothing and --network-policy: each is all that the box may reach")
+	case n.policy != "":
+		rules, err := sendablePolicy(n.policy)
+		if err != nil {
+			return nil, err
+		}
+		network["rules"] = rules
+	default:
+		network["allowlist"] = append([]string{}, n.allow...)
+	}
+	return json.Marshal(network)
 }
