@@ -118,7 +118,7 @@ func rooms() []room {
 			why: "it reads hostile bytes, and does nothing else"},
 		{dir: "internal/egress/event",
 			why: "it is what is told of a decision, and everybody may read it"},
-		{dir: "internal/egress/dial", own: []string{"internal/hostname", "internal/egress/rules", "internal/egress/special"}, ext: []string{"golang.org/x/net/dns/dnsmessage"},
+		{dir: "internal/egress/dial", own: []string{"internal/hostname", "internal/egress/rules", "internal/egress/special"}, ext: []string{unixCalls, "golang.org/x/net/dns/dnsmessage"},
 			why: "it is the only door to the world, and takes an entry of a policy to open it"},
 		{dir: "internal/egress/cell", own: []string{"internal/hostname", "internal/egress/..."}, tests: []string{unixCalls, gvisor, "golang.org/x/net/dns/dnsmessage"},
 			why: "it judges, with what the other rooms know; its tests have a box's kernel at the other end"},

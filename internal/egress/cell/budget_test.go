@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -262,5 +263,55 @@ func TestTenThousandNamesBelowAWildcardAreBounded(t *testing.T) {
 	_, addrs := unpack(t, in.DNS(query(t, "n9999.w.example.com.", dnsmessage.TypeA)))
 	if name, _, ok := f.cell.names.Lookup(addrs[0]); !ok || name != "n9999.w.example.com" {
 		t.Errorf("the last name is %q, %v", name, ok)
+	}
+}
+
+// A box that asks for much and takes nothing holds what waits for it in
+// connections that count, and no longer than the idle limit.
+func TestWhatABoxDoesNotTakeCountsAsOpen(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", func(c net.Conn) { _, _ = c.Write(make([]byte, 3<<18)) })
+	f := newFarm(t, w, limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.Conns = 4 }), func(c *Config) { c.Timeouts.Idle = time.Second })
+	to := net.JoinHostPort(f.lookup("a.example.com").String(), "5432")
+	for range 4 {
+		c, err := f.dial(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.CloseWrite() // it says that it is done, and reads nothing
+	}
+	waitFor(t, "all waits for the box", func() bool { return f.cell.Stats().RX == 4*3<<18 })
+	time.Sleep(100 * time.Millisecond)
+	if _, err := f.dial(to); err == nil {
+		t.Error("a fifth connection is accepted beside four that hold what was not taken")
+	}
+	waitFor(t, "they end", func() bool { return f.cell.Stats().Open == 0 })
+}
+
+// Descriptors can run out: then nothing is dialled, and nothing else happens.
+func TestAHostWithoutDescriptorsRefusesAndRecovers(t *testing.T) { // 128
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	f := newFarm(t, w, load(t, rawPolicy))
+	to := net.JoinHostPort(f.lookup("a.example.com").String(), "5432")
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.dial(to)
+	if e := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); e != nil {
+		t.Fatal(e)
+	}
+	if err == nil {
+		t.Error("a connection without a descriptor is accepted")
+	}
+	f.denied("upstream_refused")
+	if _, err := f.dial(to); err != nil {
+		t.Errorf("it does not recover: %v", err)
 	}
 }

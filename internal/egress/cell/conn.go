@@ -68,7 +68,7 @@ func (i ingress) TCP(f *link.Flow) {
 	if f.Dst.Port() == dnsPort {
 		if box := o.accept(f); box != nil {
 			i.questions(box)
-			_ = box.Close()
+			box.Finish()
 		}
 		return
 	}

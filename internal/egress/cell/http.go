@@ -53,7 +53,7 @@ func (o *conn) http(f *link.Flow) {
 	if box == nil {
 		return
 	}
-	defer box.Close()
+	defer box.Finish()
 	c := &client{box, bufio.NewReader(box)}
 	s := &server{}
 	defer s.close()

@@ -27,7 +27,7 @@ func (o *conn) tunnel(f *link.Flow) {
 	if box == nil {
 		return
 	}
-	defer box.Close()
+	defer box.Finish()
 	o.mu.Lock()
 	e, entry := o.event(event.Connect), o.entry
 	o.mu.Unlock()

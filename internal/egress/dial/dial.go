@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/egress/special"
 	"github.com/sunaba-dev/sunaba/internal/hostname"
@@ -166,8 +168,8 @@ func (d *Dialer) connect(ctx context.Context, t Target, to netip.AddrPort) (*net
 	nd := net.Dialer{
 		Timeout:   addressTimeout,
 		KeepAlive: 30 * time.Second,
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			return d.veto(t, to, at, address)
+		ControlContext: func(_ context.Context, _, address string, raw syscall.RawConn) error {
+			return errors.Join(d.veto(t, to, at, address), patience(raw))
 		},
 	}
 	c, err := nd.DialContext(ctx, "tcp", at.String())
@@ -175,6 +177,20 @@ func (d *Dialer) connect(ctx context.Context, t Target, to netip.AddrPort) (*net
 		return nil, err
 	}
 	return c.(*net.TCPConn), nil
+}
+
+// unanswered is how long an upstream may leave bytes unanswered, also those that
+// are still to be sent when nobody here waits for them any more.
+const unanswered = time.Minute
+
+func patience(raw syscall.RawConn) error {
+	var err error
+	if e := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unanswered.Milliseconds()))
+	}); e != nil {
+		return e
+	}
+	return err
 }
 
 // veto looks at the address that the socket is about to connect to.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -86,7 +87,29 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-// Close ends the connection; what was written is still sent.
+// Finish ends the connection once the box has taken all that was written, or it
+// was aborted. Until then it counts as open, for who counts: what waits to be
+// taken is held here, and a box that takes nothing must not have more of it than
+// its open connections.
+func (c *Conn) Finish() {
+	_ = c.CloseWrite()
+	for wait := time.Millisecond; !c.taken(); wait = min(2*wait, 250*time.Millisecond) {
+		<-time.After(wait)
+	}
+	_ = c.Close()
+}
+
+// taken reports whether the box has acknowledged the end of what was sent, and so
+// all before it, or the connection is no more.
+func (c *Conn) taken() bool {
+	switch tcp.EndpointState(c.end.State()) {
+	case tcp.StateFinWait1, tcp.StateClosing, tcp.StateLastAck, tcp.StateEstablished, tcp.StateCloseWait:
+		return false
+	}
+	return true
+}
+
+// Close ends the connection at once for who counts; what was written is still sent.
 func (c *Conn) Close() error {
 	c.once.Do(func() { c.owner.flows.Add(-1) })
 	return c.TCPConn.Close()

@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -57,7 +58,10 @@ func (n *netstack) configure() error {
 	sack, moderate, delay := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false), tcpip.TCPDelayEnabled(false)
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: bufferSize, Max: bufferSize}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: bufferSize, Max: bufferSize}
-	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &delay, &receive, &send} {
+	// Nothing of an old connection can still be on a wire without routers; and an
+	// end that waits for its box costs memory that nobody counts.
+	wait, linger := tcpip.TCPTimeWaitTimeoutOption(time.Second), tcpip.TCPLingerTimeoutOption(5*time.Second)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &delay, &receive, &send, &wait, &linger} {
 		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("option %T: %v", o, err)
 		}
