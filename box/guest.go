@@ -91,6 +91,15 @@ type Tidier interface {
 	Tidy(ctx context.Context, p ProcessRef) error
 }
 
+// Tidy drops what is kept of a process by [Tidier], or by Forget where a guest has
+// no other way.
+func Tidy(ctx context.Context, g Guest, p ProcessRef) error {
+	if t, ok := g.(Tidier); ok {
+		return t.Tidy(ctx, p)
+	}
+	return g.Forget(ctx, p)
+}
+
 // ReplayTime is how long output is kept for a follower that was cut off.
 const ReplayTime = 30 * time.Second
 

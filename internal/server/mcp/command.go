@@ -137,7 +137,7 @@ func (c call) commandIn(ctx context.Context, in commandArgs) (answer[runOut], er
 	o.Stdout = r.stream("stdout", &out, false, processURI(id, p.PID, "stdout"))
 	o.Stderr = r.stream("stderr", &errs, false, processURI(id, p.PID, "stderr"))
 	if !o.Truncated {
-		_ = g.Forget(ctx, box.ProcessRef{PID: p.PID}) // all of it is in the answer
+		_ = box.Tidy(ctx, g, box.ProcessRef{PID: p.PID}) // all of it is in the answer
 	}
 	return r.answer(ending(*o))
 }

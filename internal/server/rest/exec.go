@@ -82,7 +82,7 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 		_ = http.NewResponseController(w).Flush()
 		forget, cancel := a.call(context.WithoutCancel(r.Context()))
 		defer cancel()
-		tidy(forget, g, ref)
+		_ = box.Tidy(forget, g, ref) // what is left is bounded by the agent
 		return nil
 	}
 	e := a.open(w, r)
@@ -92,16 +92,6 @@ func (a *API) exec(w http.ResponseWriter, r *http.Request, in *execRequest) erro
 		err = t.follow(r.Context(), g, ref)
 	}
 	return e.close(err)
-}
-
-// tidy drops what is kept of a program whose end its caller was told, who may
-// have paused the box since, which must not go on because of us.
-func tidy(ctx context.Context, g box.Guest, ref box.ProcessRef) {
-	if t, ok := g.(box.Tidier); ok {
-		t.Tidy(ctx, ref) // what is left is bounded by the agent
-		return
-	}
-	g.Forget(ctx, ref)
 }
 
 // leash ends a program with its caller.
