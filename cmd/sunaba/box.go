@@ -70,7 +70,7 @@ commands:
 	describe(w, "--allow HOST:PORT", "what the box may reach from now on; may be repeated; without a port it is 443")
 	describe(w, "--allow-nothing", "it may reach nothing from now on")
 	fmt.Fprint(w, "\nflags of snapshot and fork:\n")
-	describe(w, "--name NAME", "name of the snapshot: of a to z, 0 to 9, dot, underscore and hyphen")
+	describe(w, "--name NAME", "name of the snapshot: of a to z, 0 to 9, dot, underscore and hyphen, the first a letter or digit")
 	describe(w, "--memory", "keep what runs in the box, too, so that a box made from it goes on")
 	describe(w, "-n N", "copies to make (default 1)")
 	fmt.Fprint(w, "\nflags of create:\n")

@@ -88,9 +88,9 @@ type Service struct {
 	absent map[box.ID]*absent
 
 	holders   *holders
-	makes     chan struct{} // held by who makes a volume
-	copies    chan struct{} // held by who copies a box
-	forks     chan struct{} // and by who makes boxes of a copy
+	makes     *tenant.Turns // of who makes a volume
+	copies    *tenant.Turns // of who copies a box
+	forks     *tenant.Turns // and of who makes boxes of a copy
 	warmth    *warmth
 	templates map[string]*template // does not change
 	building  atomic.Int64         // requests whose box is being made
@@ -109,7 +109,7 @@ const (
 func Start(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, began: time.Now(), boxes: map[box.ID]*live{}, absent: map[box.ID]*absent{}, templates: map[string]*template{},
-		holders: newHolders(), makes: make(chan struct{}, volumesAtOnce), copies: make(chan struct{}, copiesAtOnce), forks: make(chan struct{}, forksAtOnce),
+		holders: newHolders(), makes: tenant.NewTurns(volumeTurns()), copies: tenant.NewTurns(copyTurns()), forks: tenant.NewTurns(forkTurns()),
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if s.cfg.lead == nil {

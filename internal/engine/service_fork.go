@@ -7,13 +7,16 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
+	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
 
 const (
 	maxFork      = 100
 	forksStarted = 4 // copies of one fork being made at once
-	forksAtOnce  = 4 // forks under way, of all tenants: each holds a whole copy
 )
+
+// forkTurns are those of who makes boxes of a copy, which each holds on the disk.
+func forkTurns() tenant.TurnRules { return tenant.TurnRules{All: 4, Each: 3, Line: 64} }
 
 // Fork implements box.SnapshotService. The copy that all are made from has no name
 // and no row: whatever happens, nothing of it stays.
@@ -43,15 +46,24 @@ func (s *Service) Fork(ctx context.Context, c box.Caller, id box.ID, req box.For
 	if _, err := s.wish(c, each); err != nil {
 		return nil, err
 	}
-	select {
-	case s.forks <- struct{}{}:
-		defer func() { <-s.forks }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if _, err := l.snappable(box.SnapshotMemory); err != nil {
+		return nil, err
 	}
+	l.enter()
+	defer l.leave()
+	over, err := s.forks.Take(ctx, c.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer over()
 	d := kept.Pass(s.cfg.MaxSnapshot)
 	defer d.Drop()
+	turn, err := s.copies.Take(ctx, c.Tenant)
+	if err != nil {
+		return nil, err
+	}
 	head, err := s.copyOf(ctx, l, box.SnapshotMemory, d)
+	turn()
 	if err != nil {
 		return nil, err
 	}

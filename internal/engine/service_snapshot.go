@@ -14,15 +14,16 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
 	"github.com/sunaba-dev/sunaba/internal/store"
+	"github.com/sunaba-dev/sunaba/internal/tenant"
 )
 
 // snapshotTimeout bounds the time that a box stands still to be copied, and the
 // copying.
 const snapshotTimeout = 5 * time.Minute
 
-// copiesAtOnce is how many boxes are copied at a time, of all tenants: each takes
-// the disk for itself.
-const copiesAtOnce = 2
+// copyTurns are those of who copies a box: each takes the disk for itself, and the
+// box's agent can make it take long.
+func copyTurns() tenant.TurnRules { return tenant.TurnRules{All: 3, Each: 2, Line: 64} }
 
 // parker is implemented by agents whose streams can be closed for a while. Calls
 // that begin meanwhile wait for Unpark.
@@ -44,8 +45,8 @@ func (s *Service) Snapshot(ctx context.Context, c box.Caller, id box.ID, req box
 	switch {
 	case req.Kind != box.SnapshotFiles && req.Kind != box.SnapshotMemory:
 		return none, box.Errorf(box.Invalid, "snapshot box", "cannot take a snapshot of kind %.40q: allowed are %s and %s", req.Kind, box.SnapshotFiles, box.SnapshotMemory)
-	case req.Name != "" && !regexp.MustCompile(`^[a-z0-9._-]{1,64}$`).MatchString(req.Name):
-		return none, box.Errorf(box.Invalid, "snapshot box", "cannot name a snapshot %.80q: allowed are 1 to 64 of a to z, 0 to 9, dot, underscore and hyphen", req.Name)
+	case req.Name != "" && !regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`).MatchString(req.Name):
+		return none, box.Errorf(box.Invalid, "snapshot box", "cannot name a snapshot %.80q: allowed are 1 to 64 of a to z, 0 to 9, dot, underscore and hyphen, the first a letter or digit", req.Name)
 	}
 	l, err := s.find(ctx, c.Tenant, id)
 	if err != nil {
@@ -55,6 +56,16 @@ func (s *Service) Snapshot(ctx context.Context, c box.Caller, id box.ID, req box
 	if err != nil {
 		return none, err
 	}
+	if _, err := l.snappable(req.Kind); err != nil {
+		return none, err
+	}
+	l.enter() // who waits for a turn uses the box, too
+	defer l.leave()
+	over, err := s.copies.Take(ctx, c.Tenant)
+	if err != nil {
+		return none, err
+	}
+	defer over()
 	if err := s.cfg.Store.RoomForSnapshot(ctx, c.Tenant, req.Name, s.cfg.MaxSnapshots); err != nil {
 		return none, err
 	}
@@ -103,7 +114,7 @@ func (l *live) snappable(kind box.SnapshotKind) (box.Snapshotter, error) {
 }
 
 // copyOf writes a copy of a box into d. It takes the box's turn, so nobody pauses or
-// resumes it meanwhile, and counts as use of it.
+// resumes it meanwhile, and counts as use of it. The caller has a turn of s.copies.
 func (s *Service) copyOf(ctx context.Context, l *live, kind box.SnapshotKind, d *snapshot.Draft) (box.SnapshotHead, error) {
 	var none box.SnapshotHead
 	sn, err := l.snappable(kind)
@@ -112,12 +123,6 @@ func (s *Service) copyOf(ctx context.Context, l *live, kind box.SnapshotKind, d 
 	}
 	l.enter()
 	defer l.leave()
-	select {
-	case s.copies <- struct{}{}:
-		defer func() { <-s.copies }()
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
 	release, err := s.take(ctx, l)
 	if err != nil {
 		return none, err

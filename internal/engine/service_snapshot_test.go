@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -221,6 +222,8 @@ func TestARequestForASnapshotIsUnderstoodOrRefused(t *testing.T) {
 	for req, kind := range map[box.SnapshotRequest]box.Kind{
 		{Name: "a.b_c-1"}:               box.Conflict,
 		{Name: "A"}:                     box.Invalid,
+		{Name: ".."}:                    box.Invalid, // no address of it would be left alone on its way
+		{Name: "--help"}:                box.Invalid,
 		{Name: "sha256:x"}:              box.Invalid,
 		{Name: strings.Repeat("a", 65)}: box.Invalid,
 		{Kind: "disk"}:                  box.Invalid,
@@ -285,6 +288,76 @@ func (b *bench) fullOf(what string) {
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// An agent can make the copying of its box take long: only its tenant waits for that.
+func TestATenantWhoseCopiesHangLeavesOthersATurn(t *testing.T) {
+	b := newBench(t, nil)
+	hang, begun := make(chan struct{}), make(chan struct{}, 9)
+	var all sync.WaitGroup
+	for range 4 {
+		i := b.holding("text", box.CreateRequest{})
+		b.host(i.ID).midway = func() { begun <- struct{}{}; <-hang }
+		all.Go(func() {
+			if _, err := b.Snapshot(t.Context(), alice(), i.ID, box.SnapshotRequest{Kind: box.SnapshotMemory}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-begun
+	<-begun // all that one tenant may have
+	other := alice()
+	other.Tenant = "another"
+	i, err := b.Create(t.Context(), other, box.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.host(i.ID).holds.Store("text")
+	for _, kind := range box.SnapshotKinds() {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := b.Snapshot(ctx, other, i.ID, box.SnapshotRequest{Kind: kind}); err != nil {
+			t.Errorf("while another's boxes are copied: %v", err)
+		}
+	}
+	close(hang)
+	all.Wait()
+}
+
+// A tenant's room is looked at again when the turn has come: what others of its
+// requests have filled since is not copied for nothing.
+func TestACopyThatFindsNoRoomAnyMoreIsNotMade(t *testing.T) {
+	b := newBench(t, nil)
+	i := b.holding("text", box.CreateRequest{})
+	for range b.conf.MaxSnapshots - 1 {
+		b.snap(i.ID, box.SnapshotRequest{})
+	}
+	h := b.host(i.ID)
+	h.copied.Store(0)
+	hang, begun := make(chan struct{}), make(chan struct{}, 9)
+	h.midway = func() { begun <- struct{}{}; <-hang }
+	errs := make(chan error, 4)
+	for range cap(errs) {
+		go func() {
+			_, err := b.Snapshot(t.Context(), alice(), i.ID, box.SnapshotRequest{})
+			errs <- err
+		}()
+	}
+	<-begun
+	close(hang)
+	made := 0
+	for range cap(errs) {
+		switch err := <-errs; {
+		case err == nil:
+			made++
+		case box.KindOf(err) != box.Exhausted:
+			t.Error(err)
+		}
+	}
+	// The second turn may have come before the first copy had its row.
+	if n := h.copied.Load(); made != 1 || n > 2 {
+		t.Errorf("%d snapshots of %d copies", made, n)
 	}
 }
 

@@ -15,12 +15,13 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/policy"
 	"github.com/sunaba-dev/sunaba/internal/store"
+	"github.com/sunaba-dev/sunaba/internal/tenant"
 	"github.com/sunaba-dev/sunaba/internal/volume"
 )
 
-// volumesAtOnce is how many volumes are made at a time, of all tenants: each writes
-// its room into the tables of the disk.
-const volumesAtOnce = 2
+// volumeTurns are those of who makes volumes: each writes its room into the tables of
+// the disk. One of a tenant at a time, since what it may have is looked at before.
+func volumeTurns() tenant.TurnRules { return tenant.TurnRules{All: 2, Each: 1, Line: 64} }
 
 // volumeKey names a volume.
 type volumeKey struct{ tenant, name string }
@@ -297,14 +298,13 @@ func (s *Service) CreateVolume(ctx context.Context, c box.Caller, name string, b
 		return none, err
 	}
 	row = store.Volume{Tenant: c.Tenant, Name: name, Principal: c.Principal, File: volume.NewFile(), Bytes: bytes, Created: now()}
-	if err := s.cfg.Store.RoomForVolume(ctx, row, s.cfg.MaxVolumes, s.cfg.MaxVolumeBytes); err != nil {
+	over, err := s.makes.Take(ctx, c.Tenant)
+	if err != nil {
 		return none, err
 	}
-	select {
-	case s.makes <- struct{}{}:
-		defer func() { <-s.makes }()
-	case <-ctx.Done():
-		return none, ctx.Err()
+	defer over()
+	if err := s.cfg.Store.RoomForVolume(ctx, row, s.cfg.MaxVolumes, s.cfg.MaxVolumeBytes); err != nil {
+		return none, err
 	}
 	if err := kept.Make(row.File, bytes); err != nil {
 		return none, err
