@@ -409,3 +409,27 @@ func TestDoctorSaysThatThereIsANetwork(t *testing.T) {
 		}
 	})
 }
+
+// A run that is killed takes its gateway along.
+func TestAKilledRunLeavesNoGateway(t *testing.T) {
+	theWorld(t)
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
+		harness.NothingLeft(t)
+		s := newSubject(t, u, policyText)
+		if got := s.try(`G("/public/ok")`); got != works {
+			t.Fatalf("before: %s", got)
+		}
+		pids := gateways(t, s.cmd.Process.Pid)
+		if len(pids) != 1 {
+			t.Fatalf("gateways of the run: %v", pids)
+		}
+		if err := s.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pids[0], 0) == nil; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the gateway is left")
+			}
+		}
+	})
+}
