@@ -92,14 +92,17 @@ compat: build ## the long compatibility list; results go to docs/compat.md by ha
 
 # What is not installed is named in the result: docs/bench.md lists the packages.
 .PHONY: bench
-bench: build ## measure the tiers beside other sandboxes (root); tables to bin/bench.md
+bench: bench-tiers bench-net ## both of the next two (root)
+
+.PHONY: bench-tiers
+bench-tiers: build ## measure the tiers beside other sandboxes (root); tables to bin/bench.md
 	@$(BUILD) -o bin/bench ./tools/bench
 	bin/bench -out bin/bench.md $(BENCHFLAGS)
 
 .PHONY: bench-net
-bench-net: build ## measure the network of boxes beside none and beside squid (root); the table to bin/bench-net.md
+bench-net: build ## measure the network of boxes beside none and beside squid (root); tables to bin/bench-net.md
 	@$(BUILD) -o bin/benchnet ./tools/benchnet
-	bin/benchnet -out bin/bench-net.md $(BENCHFLAGS)
+	bin/benchnet -out bin/bench-net.md $(NETFLAGS)
 
 .PHONY: bench-neighbours
 bench-neighbours: agent ## a neighbour's p99 without and with four nuisances beside it, as JSON, a line each tier (root)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,37 +12,47 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
+	neturl "net/url"
 	"os"
-	"slices"
 	"time"
 )
 
 // turn is what one turn measured.
 type turn struct {
-	Connect  float64 // ms from nothing to the answer of a first request, name and TLS included; median
-	Name     float64 // of which: ms until the name had an address,
-	Dial     float64 // then until there was a connection,
-	TLS      float64 // then until it spoke TLS
-	Request  float64 // ms of a small request on a connection that is open; median
-	Download float64 // MB/s
+	Connects []float64 // ms from nothing to the answer of a first request, name and TLS included
+	Name     float64   // of which: ms until the name had an address,
+	Dial     float64   // then until there was a connection,
+	TLS      float64   // then until it spoke TLS; medians
+	Requests []float64 // ms of a small request on a connection that is open
+	Download float64   // MB/s
 	Upload   float64
 }
 
 // client is the program that is measured, in a box or not.
 func client(args []string) error {
 	fs := flag.NewFlagSet("client", flag.ContinueOnError)
+	url := fs.String("url", "", "what to ask")
+	ca := fs.String("ca", "", "file with the certificate that the server has: whoever ends TLS on the way fails")
 	at := fs.String("at", "", "address to dial instead of the name's")
 	proxy := fs.String("proxy", "", "host:port of a proxy to ask by CONNECT")
 	conns, ping, mega := fs.Int("conns", 30, ""), fs.Int("requests", 100, ""), fs.Int("megabytes", 64, "")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
+	pem, err := os.ReadFile(*ca)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return errors.New("there is no certificate in " + *ca)
+	}
 	tr := &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the bytes are what is measured
+		TLSClientConfig: &tls.Config{RootCAs: roots},
 		DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
 			if *at != "" {
-				to = *at
+				_, port, _ := net.SplitHostPort(to)
+				to = net.JoinHostPort(*at, port)
 			}
 			var d net.Dialer
 			return d.DialContext(ctx, network, to)
@@ -49,46 +60,46 @@ func client(args []string) error {
 		WriteBufferSize: 1 << 18, ReadBufferSize: 1 << 18,
 	}
 	if *proxy != "" {
-		tr.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: *proxy})
+		tr.Proxy = func(*http.Request) (*neturl.URL, error) { return &neturl.URL{Scheme: "http", Host: *proxy}, nil }
 	}
 	c := &http.Client{Transport: tr, Timeout: 2 * time.Minute}
 	var p parts
 	var connects, requests []float64
 	for range *conns {
 		tr.CloseIdleConnections()
-		d, err := once(c, 1, 0, &p)
+		d, err := once(c, *url, 1, 0, &p)
 		if err != nil {
 			return err
 		}
 		connects = append(connects, ms(d))
 	}
 	for range *ping {
-		d, err := once(c, 1, 0, nil)
+		d, err := once(c, *url, 1, 0, nil)
 		if err != nil {
 			return err
 		}
 		requests = append(requests, ms(d))
 	}
 	size := *mega << 20
-	down, err := once(c, size, 0, nil)
+	down, err := once(c, *url, size, 0, nil)
 	if err != nil {
 		return err
 	}
-	up, err := once(c, 1, size, nil)
+	up, err := once(c, *url, 1, size, nil)
 	if err != nil {
 		return err
 	}
-	out := turn{median(connects), median(p.name), median(p.dial), median(p.tls), median(requests), float64(size) / 1e6 / down.Seconds(), float64(size) / 1e6 / up.Seconds()}
+	out := turn{connects, part(p.name), part(p.dial), part(p.tls), requests, float64(size) / 1e6 / down.Seconds(), float64(size) / 1e6 / up.Seconds()}
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-func once(c *http.Client, down, up int, parts *parts) (time.Duration, error) {
+func once(c *http.Client, url string, down, up int, parts *parts) (time.Duration, error) {
 	begin := time.Now()
 	var body io.Reader = http.NoBody
 	if up > 0 {
 		body = io.LimitReader(zero{}, int64(up))
 	}
-	q, err := http.NewRequest(http.MethodPost, fmt.Sprintf("https://%s/?n=%d", name, down), body)
+	q, err := http.NewRequest(http.MethodPost, fmt.Sprintf("%s?n=%d", url, down), body)
 	if err != nil {
 		return 0, err
 	}
@@ -120,17 +131,17 @@ func once(c *http.Client, down, up int, parts *parts) (time.Duration, error) {
 
 type parts struct{ name, dial, tls []float64 }
 
+// part is the median, 0 of a part that the way has not.
+func part(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return median(list)
+}
+
 // zero is a source of bytes that does not end.
 type zero struct{}
 
 func (zero) Read(b []byte) (int, error) { return len(b), nil }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
-
-func median(list []float64) float64 {
-	if len(list) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(list))
-	return s[len(s)/2]
-}

@@ -1,28 +1,30 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
 
 // peer is one way from the program to the server.
 type peer struct {
-	name  string
-	cmd   func(ctx context.Context, args ...string) *exec.Cmd
-	turns []turn
-	bad   []string
+	name, mode string
+	absent     error // why it cannot be measured
+	cmd        func(ctx context.Context, args ...string) *exec.Cmd
+	turns      []turn // one for each round; without connects if it failed
+	bad        []string
 }
 
 func inside(args []string) error {
@@ -39,30 +41,119 @@ func inside(args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := makeWorld()
+	if err := makeCertificate(dir); err != nil {
+		return err
+	}
+	w, err := makeWorld(dir)
 	if err != nil {
 		return err
 	}
 	defer end(w)
-	peers := []*peer{
-		{name: "no box, direct", cmd: bare(self, "-at", serverAddr+":443")},
-		{name: "box of tier process", cmd: boxed(o.sunaba, dir, "process")},
-		{name: "box of tier gvisor", cmd: boxed(o.sunaba, dir, "gvisor")},
-	}
-	squid, err := startSquid(dir)
+	n, err := startNear(dir)
 	if err != nil {
-		fmt.Printf("squid is left out: %v\n", err)
-	} else {
-		defer end(squid)
-		peers = append(peers, &peer{name: "no box, squid splices", cmd: bare(self, "-proxy", "127.0.0.1:3128")})
+		return err
 	}
-	extra := []string{"-conns", strconv.Itoa(o.conns), "-requests", strconv.Itoa(o.ping), "-megabytes", strconv.Itoa(o.megabytes)}
-	for range o.rounds {
-		for _, i := range rand.Perm(len(peers)) {
-			peers[i].take(extra)
+	defer end(n)
+	squid, absent := startSquid(dir)
+	if absent == nil {
+		defer end(squid)
+	}
+	peers, err := o.peers(dir, self, absent)
+	if err != nil {
+		return err
+	}
+	r := result{options: o, peers: peers, before: load()}
+	extra := []string{"-ca", filepath.Join(dir, certFile), "-conns", strconv.Itoa(o.conns), "-requests", strconv.Itoa(o.ping), "-megabytes", strconv.Itoa(o.megabytes)}
+	for i := range o.rounds {
+		for _, p := range rand.Perm(len(peers)) {
+			if peers[p].absent == nil {
+				peers[p].take(extra)
+			}
+		}
+		fmt.Fprintf(os.Stderr, "\rbenchnet: round %d of %d ", i+1, o.rounds)
+	}
+	fmt.Fprintln(os.Stderr)
+	if o.quiet > 0 {
+		r.quiet, r.quietErr = holdQuiet(o)
+	}
+	if o.active > 0 {
+		r.active, r.activeErr = holdActive(o, filepath.Join(dir, certFile))
+	}
+	return r.write()
+}
+
+// peers are all ways that the expression matches. All of the program's files are
+// in dir, which boxes see under its own name.
+func (o options) peers(dir, self string, noSquid error) ([]*peer, error) {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return nil, err
+	}
+	policy := filepath.Join(dir, "policy.yaml")
+	text := "version: 1\nhosts:\n  - { host: " + name + ", tls: splice }\n  - { host: " + name + ", port: " + portHTTP + " }\n  - { host: " + name + ", port: " + portRaw + ", protocol: tcp }\n"
+	if err := write(policy, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	var all []*peer
+	for _, m := range modes() {
+		url := []string{"-url", m.url}
+		ways := []*peer{
+			{name: nameLoopback, cmd: bare(self, append(url, "-at", nearAddr)...)},
+			{name: "no box, direct", cmd: bare(self, append(url, "-at", serverAddr)...)},
+			{name: nameSquid, cmd: bare(self, append(url, "-proxy", squidAddr)...), absent: noSquid},
+			{name: nameProcess, cmd: boxed(o.sunaba, dir, policy, "process", url)},
+			{name: nameGvisor, cmd: boxed(o.sunaba, dir, policy, "gvisor", url)},
+		}
+		for _, p := range ways {
+			p.mode = m.name
+			if slices.Contains(m.without, p.name) || !only.MatchString(p.name+" "+p.mode) {
+				continue
+			}
+			all = append(all, p)
 		}
 	}
-	return report(o, peers)
+	return all, nil
+}
+
+// mode is what is spoken on the way to the server.
+type mode struct {
+	name, what, url string
+	without         []string // ways that it has not
+}
+
+func modes() []mode {
+	return []mode{
+		{name: modeSplice, what: "TLS, the hello judged and the rest passed on", url: "https://" + name + "/"},
+		{name: "http", what: "HTTP, every request judged; squid is a plain proxy here, which keeps its connections to the server", url: "http://" + name + "/"},
+		{name: "tcp", what: "the same in a connection that nobody reads", url: "http://" + name + ":" + portRaw + "/", without: []string{nameSquid}},
+	}
+}
+
+// Names that ratios refer to.
+const (
+	nameLoopback = "no box, loopback"
+	nameSquid    = "no box, squid"
+	nameProcess  = "box of tier process"
+	nameGvisor   = "box of tier gvisor"
+	modeSplice   = "splice"
+)
+
+// startNear starts the server on loopback.
+func startNear(dir string) (*exec.Cmd, error) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args, cmd.Env, cmd.Stderr = []string{roleNear, dir}, environment(), os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "up\n" {
+		return nil, fmt.Errorf("cannot start the server on loopback: it says %q, %w", line, err)
+	}
+	return cmd, nil
 }
 
 func (p *peer) take(args []string) {
@@ -116,77 +207,14 @@ func bare(self string, with ...string) func(context.Context, ...string) *exec.Cm
 	}
 }
 
-func boxed(sunaba, dir, tier string) func(context.Context, ...string) *exec.Cmd {
+func boxed(sunaba, dir, policy, tier string, with []string) func(context.Context, ...string) *exec.Cmd {
 	return func(ctx context.Context, args ...string) *exec.Cmd {
-		all := []string{"run", "--tier", tier, "--trust", "internal", "--network", "allowlist", "--allow", name + ":443", "--resolver", resolverAddr, "--timeout", "3m", "--cpu", "2",
-			"--mount", dir + ":/bench:ro", "--", "/bench/client", roleClient}
-		cmd := exec.CommandContext(ctx, sunaba, append(all, args...)...)
+		all := []string{"run", "--tier", tier, "--trust", "internal", "--network", "allowlist", "--network-policy", policy, "--resolver", resolverAddr, "--timeout", "3m", "--cpu", "2",
+			"--mount", dir + ":" + dir + ":ro", "--", filepath.Join(dir, "client"), roleClient}
+		cmd := exec.CommandContext(ctx, sunaba, slices.Concat(all, with, args)...)
 		cmd.Env = environment()
 		return cmd
 	}
-}
-
-// startSquid starts one that reads the name of a hello and passes all on.
-func startSquid(dir string) (*exec.Cmd, error) {
-	path, err := exec.LookPath("squid")
-	if err != nil {
-		return nil, err
-	}
-	pem := filepath.Join(dir, "squid.pem")
-	openssl := exec.Command("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", pem, "-out", pem+".crt", "-days", "2", "-subj", "/CN=squid")
-	openssl.Env = environment()
-	if out, err := openssl.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("cannot make its certificate: %w: %s", err, out)
-	}
-	crt, err := os.ReadFile(pem + ".crt")
-	if err != nil {
-		return nil, err
-	}
-	key, err := os.ReadFile(pem)
-	if err != nil {
-		return nil, err
-	}
-	conf := strings.NewReplacer("DIR", dir, "NAME", name, "RESOLVER", resolverAddr).Replace(`http_port 127.0.0.1:3128 ssl-bump cert=DIR/both.pem generate-host-certificates=off
-acl ours ssl::server_name NAME
-acl hello at_step SslBump1
-ssl_bump peek hello
-ssl_bump splice ours
-ssl_bump terminate all
-acl to dstdomain NAME
-http_access allow to
-http_access deny all
-cache deny all
-dns_nameservers RESOLVER
-pid_filename none
-cache_log /dev/null
-access_log none
-shutdown_lifetime 1 seconds
-`)
-	for file, text := range map[string][]byte{"both.pem": append(key, crt...), "squid.conf": []byte(conf)} {
-		if err := write(filepath.Join(dir, file), text, 0o644); err != nil { // it reads them as a user of its own
-			return nil, err
-		}
-	}
-	// The service's name is in those of its shared memory, of which a killed one leaves some.
-	service := "benchnet" + strconv.Itoa(os.Getpid())
-	cmd := exec.Command(path, "-N", "-d", "1", "-n", service, "-f", filepath.Join(dir, "squid.conf"))
-	var log bytes.Buffer
-	cmd.Env, cmd.Stderr = environment(), &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for range 200 {
-		<-tick.C
-		if c, err := net.Dial("tcp", "127.0.0.1:3128"); err == nil {
-			return cmd, c.Close()
-		}
-	}
-	end(cmd)
-	text := log.String()
-	return nil, errors.New("cannot start it: " + text[max(0, len(text)-500):])
 }
 
 func end(cmd *exec.Cmd) {

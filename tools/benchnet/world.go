@@ -8,6 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -15,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,9 +37,9 @@ const (
 )
 
 // makeWorld starts the server in a namespace of its own and connects it.
-func makeWorld() (*exec.Cmd, error) {
+func makeWorld(dir string) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args, cmd.Env, cmd.Stderr = []string{roleWorld}, environment(), os.Stderr
+	cmd.Args, cmd.Env, cmd.Stderr = []string{roleWorld, dir}, environment(), os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -72,7 +75,7 @@ func ip(lines ...string) error {
 	return nil
 }
 
-func world() error {
+func world(args []string) error {
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}
@@ -85,18 +88,43 @@ func world() error {
 		return err
 	}
 	go answer(pc)
-	cert, err := certificate()
+	return listen(args[0], serverAddr)
+}
+
+// near is the server once more, on loopback of the namespace that the clients are in.
+func near(args []string) error { return listen(args[0], nearAddr) }
+
+const nearAddr = "127.0.0.1"
+
+// listen serves at the addresses until it fails, and says when it does.
+func listen(dir string, addrs ...string) error {
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, certFile), filepath.Join(dir, keyFile))
 	if err != nil {
 		return err
 	}
-	l, err := tls.Listen("tcp", serverAddr+":443", &tls.Config{Certificates: []tls.Certificate{cert}})
-	if err != nil {
-		return err
+	s := http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: time.Minute}
+	failed := make(chan error)
+	for _, a := range addrs {
+		for _, port := range []string{portTLS, portHTTP, portRaw} {
+			l, err := net.Listen("tcp", net.JoinHostPort(a, port))
+			if err != nil {
+				return err
+			}
+			if port == portTLS {
+				l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+			}
+			go func() { failed <- s.Serve(l) }()
+		}
 	}
 	fmt.Println("up")
-	s := http.Server{Handler: http.HandlerFunc(serve), ReadHeaderTimeout: time.Minute}
-	return s.Serve(l)
+	return <-failed
 }
+
+// The server's ports, one for each mode of the gateway's, and its files.
+const (
+	portTLS, portHTTP, portRaw = "443", "80", "5432"
+	certFile, keyFile          = "server.pem", "server.key"
+)
 
 // serve sends as many bytes as are asked for, after reading all that come.
 func serve(w http.ResponseWriter, r *http.Request) {
@@ -133,13 +161,23 @@ func answer(pc net.PacketConn) {
 	}
 }
 
-func certificate() (tls.Certificate, error) {
+// makeCertificate writes the server's certificate, which is its own authority, and
+// its key.
+func makeCertificate(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, err
+		return err
 	}
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(filepath.Join(dir, certFile), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644),
+		write(filepath.Join(dir, keyFile), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 }
