@@ -2,10 +2,12 @@ package cell
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -187,6 +189,46 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 			}
 			if c.got == "" && w.touched() != 0 {
 				t.Errorf("a denied request touched the world: %v %v", w.asked, w.dials)
+			}
+		})
+	}
+}
+
+// What the gateway met outside is the operator's to see: its errors have addresses
+// of the host's network in them.
+func TestABoxIsNotToldOfTheHostsNetwork(t *testing.T) {
+	for _, c := range []struct {
+		name, code string
+		err        error
+		addr       string
+	}{
+		{"a resolver that refuses", "resolver_failed", errors.New("cannot resolve: read udp 192.0.2.7:33361->192.0.2.53:53: connection refused"), ""},
+		{"a private address", "address_denied", nil, "10.1.2.3"},
+		{"a host that is down", "upstream_refused", nil, "8.8.4.4"},
+		{"no address", "name_unknown", nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			w.err = c.err
+			if c.addr != "" {
+				w.names["a.example.com"] = []netip.Addr{netip.MustParseAddr(c.addr)}
+			}
+			f := newFarm(t, w, load(t, webPolicy))
+			conn := f.dialName("a.example.com", "80")
+			if _, err := io.WriteString(conn, "GET /public/x HTTP/1.1\r\nHost: a.example.com\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			_, body := lastAnswer(t, conn, 1)
+			if !strings.Contains(body, "("+c.code+")") {
+				t.Errorf("the box is not told which code: %q", body)
+			}
+			for _, hidden := range []string{"192.0.2", c.addr, "127.0.0.1", "->"} {
+				if hidden != "" && strings.Contains(body, hidden) {
+					t.Errorf("the box is told of %s: %q", hidden, body)
+				}
+			}
+			if e := f.denied(c.code); c.err != nil && !strings.Contains(e.Reason, "192.0.2.53") {
+				t.Errorf("the operator is not told why: %+v", e)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 )
@@ -41,9 +42,33 @@ func (x *exchange) refuse(status int, v rules.Verdict) {
 	}
 }
 
+// toldOfOutside is what a box is told of what the gateway met beyond it. The error
+// itself names addresses of this host's network, of its resolvers and of names,
+// which are for whoever runs the box.
+func toldOfOutside(code dial.Code) (reason string, ok bool) {
+	switch code {
+	case dial.NameUnknown:
+		return "the name has no address", true
+	case dial.ResolverFailed:
+		return "the name cannot be resolved now", true
+	case dial.AddressDenied:
+		return "the name has no address that may be reached", true
+	case dial.UpstreamRefused:
+		return "the host cannot be reached, or ended the connection", true
+	case dial.UpstreamTimeout:
+		return "the host does not answer in time", true
+	}
+	return "", false
+}
+
 // refusal is the answer: text that a person or a model can act on.
 func refusal(status int, e event.Event, head bool) []byte {
-	body := fmt.Sprintf("sunaba: the network policy of this box does not allow this request.\n\nreason: %s (%s)\n", e.Reason, e.Code)
+	what, reason := "the network policy of this box does not allow this request", e.Reason
+	outside, ok := toldOfOutside(dial.Code(e.Code))
+	if ok {
+		what, reason = "this request is allowed, and did not get an answer", outside
+	}
+	body := fmt.Sprintf("sunaba: %s.\n\nreason: %s (%s)\n", what, reason, e.Code)
 	if e.Method != "" {
 		body += fmt.Sprintf("request: %+q http://%s:%d%s\n", e.Method, e.Name, e.Port, e.Path)
 	}
@@ -52,6 +77,8 @@ func refusal(status int, e event.Event, head bool) []byte {
 	}
 	if e.Fix != "" {
 		body += fmt.Sprintf("to allow it, whoever runs this box can add to its policy: %s\n", e.Fix)
+	} else if ok {
+		body += "whoever runs this box can see more of why.\n"
 	} else {
 		body += "whoever runs this box can see it as a denial, and may change its policy.\n"
 	}
