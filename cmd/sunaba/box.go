@@ -171,7 +171,7 @@ func nounCommand(noun string, all []boxVerb, usage func(io.Writer), args []strin
 		usage(os.Stdout)
 		return 0
 	}
-	i := slices.IndexFunc(all, func(v boxVerb) bool { return v.name == args[0] })
+	i := slices.IndexFunc(all, func(v boxVerb) bool { return v.name == args[0] || v.name == otherName(args[0]) })
 	if i < 0 {
 		return complain(box.Errorf(box.Invalid, "box", "cannot do %q with a %s: there is no such command", args[0], noun).
 			WithHint("`sunaba %s -h` lists the commands", noun))
@@ -188,6 +188,13 @@ func nounCommand(noun string, all []boxVerb, usage func(io.Writer), args []strin
 		return complain(err)
 	}
 	return code
+}
+
+// otherName is what else a command is called: volumes are listed and deleted, and
+// whoever says ls and rm, as of boxes, is understood, too.
+func otherName(name string) string {
+	pairs := map[string]string{"ls": "list", "list": "ls", "rm": "delete", "delete": "rm"}
+	return pairs[name]
 }
 
 func (b *boxCall) serve(v boxVerb, args []string) (int, error) {

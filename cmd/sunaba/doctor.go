@@ -52,14 +52,14 @@ type health struct {
 func doctorCommand(args []string) int {
 	fs := flag.NewFlagSet("sunaba doctor", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	state := fs.String("state", "", "`folder` for images and running boxes")
-	format := fs.String("o", "text", "`format` of the answer: text or json")
+	state := fs.String("state", "", "")
+	format := fs.String("o", "text", "")
 	err := fs.Parse(args)
 	switch {
 	case err == flag.ErrHelp:
-		fmt.Print("usage:\n  sunaba doctor [flags]\n\nflags:\n")
-		fs.SetOutput(os.Stdout)
-		fs.PrintDefaults()
+		fmt.Print("usage:\n  sunaba doctor [flags]\n\nTries every step of a box on this host, and says what works, what is weak or missing, and what to do.\n\nflags:\n")
+		describe(os.Stdout, "-o FORMAT", "of the answer: text or json (default text)")
+		describe(os.Stdout, "--state FOLDER", "for images and running boxes (default "+stateHelp+")")
 		return 0
 	case err == nil && fs.NArg() > 0:
 		err = fmt.Errorf("cannot examine %q: doctor takes no arguments", fs.Arg(0))

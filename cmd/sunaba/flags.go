@@ -102,7 +102,7 @@ func (f *runFlags) options(file *string, settings *[]setting) []option {
 		{[]string{"strict"}, "", "refuse to run if this host cannot enforce everything", on(&f.strict)},
 		{[]string{"daemon"}, "", "let the daemon run it (SUNABA_SERVER, SUNABA_API_KEY)", on(&f.daemon)},
 		{[]string{"resolver"}, "ADDRESS", "a DNS server for names that the box may reach, instead of this host's; may be repeated", addResolver(&f.resolvers)},
-		{[]string{"state"}, "FOLDER", "for images and running boxes", text(&f.state)},
+		{[]string{"state"}, "FOLDER", "for images and running boxes (default " + stateHelp + ")", text(&f.state)},
 	}
 }
 

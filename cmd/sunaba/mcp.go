@@ -34,8 +34,8 @@ belong to a daemon (`+"`sunaba serve`"+`), which also serves the same tools at /
 
 flags:
 `)
-	describe(w, "--server URL", "use this daemon; its key comes from SUNABA_API_KEY")
-	describe(w, "--state FOLDER", "for images and running boxes, without --server")
+	describe(w, "--server URL", "use this daemon; its key comes from where `sunaba box` has it")
+	describe(w, "--state FOLDER", "for images and running boxes, without --server (default "+stateHelp+")")
 	describe(w, "--config FILE", "of its sandbox section, what is set holds for every box: a model cannot change it")
 	describe(w, "--verbose", "log on standard error")
 	fmt.Fprint(w, "\nand the keys of the configuration file that `sunaba run -h` lists, as --memory SIZE: they hold for every box too.\n")

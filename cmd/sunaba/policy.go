@@ -23,6 +23,7 @@ const exitDiffers = 1
 type policyCall struct {
 	format, policy, config, method string
 	exitCode                       bool
+	noNetwork                      bool // the configuration is one without a network
 	args                           []string
 }
 
@@ -62,7 +63,7 @@ commands:
 	}
 	fmt.Fprint(w, "\nflags:\n")
 	describe(w, "--policy FILE", "the policy; without it and --config, policy.yaml in the current folder")
-	describe(w, "--config FILE", "the policy of a configuration file: its network.policy or network.allowlist")
+	describe(w, "--config FILE", "the policy of a configuration file: its network.allowlist, policy or rules")
 	describe(w, "--method M", "of the request (default GET)")
 	describe(w, "--exit-code", "exit with 1 if the change adds reach")
 	describe(w, "-o FORMAT", "of the answer: text or json (default text)")
@@ -153,6 +154,7 @@ func (c *policyCall) whose() (*rules.Policy, error) {
 			return nil, err
 		}
 		if cfg.Net.Mode == box.NetNone {
+			c.noNetwork = true
 			return rules.FromAllowlist(nil) // which allows nothing, as no network does
 		}
 		if err := cfg.CheckNetwork(); err != nil {
@@ -252,6 +254,13 @@ func policyExplain(c *policyCall) (int, error) {
 		return 0, err
 	}
 	a := p.Explain(q)
+	if c.noNetwork {
+		a.Steps = []string{"network.mode is none in " + c.config + ": the box has no network"}
+		a.Reason = a.Steps[0]
+		if a.Fix != "" {
+			a.Fix = "mode: allowlist, and then an entry that allows it, in network of " + c.config
+		}
+	}
 	code := 0
 	if !a.Allow {
 		code = exitDiffers

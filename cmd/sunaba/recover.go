@@ -47,6 +47,6 @@ that are still there, and shows a new key. A database that can be read is left.
 	if err != nil {
 		return failed(&runFlags{cfg: config.Default()}, err)
 	}
-	fmt.Fprintln(os.Stdout, "The next `sunaba serve` begins anew: boxes that are still there are destroyed, and it shows a new key.")
+	fmt.Fprintln(os.Stdout, "The next `sunaba serve` begins anew: boxes that are still there are destroyed, and it shows a new key (unless it has one in SUNABA_API_KEY).")
 	return 0
 }

@@ -57,7 +57,7 @@ func parseServe(args []string) (*serveFlags, error) {
 	list := func(to *[]string) func(string) error {
 		return func(s string) error { *to = append(*to, s); return nil }
 	}
-	fs.StringVar(&f.state, "state", "", "folder for boxes, images and the database (default as for run)")
+	fs.StringVar(&f.state, "state", "", "folder for boxes, images and the database (default "+stateHelp+")")
 	fs.StringVar(&f.listen, "listen", defaultListen, "address and port")
 	fs.Func("host", "a further name that the server is reached by; may be repeated", list(&f.hosts))
 	fs.Func("allow-mount", "a folder of this host below which requests may mount; may be repeated", list(&f.mounts))
@@ -129,13 +129,15 @@ func serveUsage(w io.Writer, fs *flag.FlagSet) {
 	fmt.Fprint(w, `usage:
   sunaba serve [flags]        boxes that last, over REST and MCP
 
-The first start prints an API key, once; SUNABA_API_KEY gives one instead.
+The first start prints an API key, once. A key in SUNABA_API_KEY (e2b_ and 40 hexadecimal
+digits) is taken instead, at any start: so one that was lost is replaced.
 It ends on SIGTERM and Ctrl-C. Boxes live on and are taken up by the next start.
 
 flags:
 `)
 	fs.VisitAll(func(f *flag.Flag) {
-		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "allow-network": "CIDR", "resolver": "ADDRESS", "log": "FORMAT", "open-metrics": "", "destroy-boxes": ""}
+		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "allow-network": "CIDR", "resolver": "ADDRESS", "log": "FORMAT",
+			"ttl": "TIME", "max-ttl": "TIME", "max-paused": "TIME", "max-memory": "SIZE", "max-snapshot": "SIZE", "max-volume-bytes": "SIZE", "open-metrics": "", "destroy-boxes": ""}
 		a, ok := arg[f.Name]
 		if !ok {
 			a = "N"
@@ -204,7 +206,7 @@ func serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := s.firstKey(ctx, os.Stdout, listener.Addr()); err != nil {
+	if err := s.firstKey(ctx, os.Stdout, listener.Addr(), log); err != nil {
 		return err
 	}
 	srv := server.HTTP(h)
@@ -249,10 +251,19 @@ func isLoopback(a net.Addr) bool {
 
 // firstKey makes sure that somebody has a key: the one that was given, or a new
 // one, which is shown this once.
-func (s *service) firstKey(ctx context.Context, w io.Writer, addr net.Addr) error {
+func (s *service) firstKey(ctx context.Context, w io.Writer, addr net.Addr, log *slog.Logger) error {
 	admin := box.Key{Tenant: "local", Principal: "admin", Scopes: []box.Scope{box.ScopeAdmin}}
 	if given := os.Getenv("SUNABA_API_KEY"); given != "" {
-		return s.store.AddKey(ctx, given, admin)
+		if err := s.store.AddKey(ctx, given, admin); err != nil {
+			return err
+		}
+		k, err := s.store.FindKey(ctx, given) // another tenant's stays what it is
+		if err != nil {
+			log.Warn("the key in SUNABA_API_KEY is of no use", "error", err)
+			return nil
+		}
+		log.Info("no key is shown: that in SUNABA_API_KEY is taken", "tenant", k.Tenant, "principal", k.Principal)
+		return nil
 	}
 	n, err := s.store.Keys(ctx)
 	if err != nil || n > 0 {

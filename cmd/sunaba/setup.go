@@ -22,6 +22,9 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/tier/process"
 )
 
+// stateHelp says where stateDir is without a flag.
+const stateHelp = "SUNABA_STATE, or /var/lib/sunaba as root and ~/.local/state/sunaba else"
+
 // stateDir is where images, stores and run folders live: on a disk, not in
 // memory, because a box's disk limit is a limit on disk.
 func stateDir(flag string) (string, error) {

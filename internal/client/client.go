@@ -48,7 +48,7 @@ func New(address, key string) (*Client, error) {
 		return nil, box.Errorf(box.Invalid, "reach daemon", "cannot use server %q: give a URL as http://127.0.0.1:7462", address)
 	case key == "":
 		return nil, box.Errorf(box.Denied, "reach daemon", "cannot reach the daemon at %s: there is no API key", address).
-			WithHint("set SUNABA_API_KEY; `sunaba serve` prints one at its first start")
+			WithHint("set SUNABA_API_KEY; `sunaba serve` prints one at its first start, and `sunaba serve -h` says what to do about a lost one")
 	case strings.ContainsAny(key, "\r\n\x00 "):
 		return nil, box.Errorf(box.Invalid, "reach daemon", "cannot use the API key: it has a space or a line break in it")
 	}

@@ -294,7 +294,7 @@ func leaving(id box.ID) *box.Error {
 // gone says why a box is no more.
 func gone(id box.ID, r box.Record) *box.Error {
 	e := box.Errorf(box.NotFound, "find box", "cannot find box %s: it was destroyed at %s (%s)", id, r.Destroyed.Format(time.RFC3339), why(r))
-	return e.WithHint("GET of the box says what is still known of it; make a new one")
+	return e.WithHint("make a new one; what is still known of it is told on request (`sunaba box inspect`, GET of the box)")
 }
 
 func why(r box.Record) string {

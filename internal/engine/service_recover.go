@@ -63,7 +63,7 @@ func (s *Service) recover(ctx context.Context) error {
 		}
 		swept, err := sw.SweepLasting(ctx, keep)
 		for _, id := range swept {
-			s.cfg.Log.Warn("box destroyed that nobody owns", "box", id, "tier", t.Name())
+			s.cfg.Log.Warn("box destroyed that nobody owns", "box", id)
 		}
 		if err != nil { // a tier that does not work here has none, as a rule
 			s.cfg.Log.Warn("cannot look for boxes that nobody owns", "tier", t.Name(), "error", err)

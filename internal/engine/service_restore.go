@@ -27,7 +27,7 @@ func checkOrigin(req box.CreateRequest) error {
 		return nil
 	}
 	return box.Errorf(box.Invalid, "create box", "cannot make a box from a snapshot and by a configuration: it is that of the snapshot's box").
-		WithHint("leave out sandbox")
+		WithHint("leave out sandbox, or the flags for limits and files")
 }
 
 // createFrom makes a box, from a snapshot if the request names one: then what the
