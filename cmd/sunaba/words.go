@@ -77,6 +77,9 @@ func denialWords(all []box.Denial) []string {
 			return append(out, fmt.Sprintf("the network denied %d more (see network in `-o json`)", len(all)-i))
 		}
 		what := cmp.Or(d.Name, d.Addr, d.Kind)
+		if d.Kind == "link" {
+			what = "packets"
+		}
 		if d.Port != 0 {
 			what = fmt.Sprintf("%s port %d", what, d.Port)
 		}

@@ -177,5 +177,6 @@ func (c *Cell) Stats() Stats {
 	c.mu.Unlock()
 	s := Stats{Generation: c.rule.Load().generation, Open: open, Conns: c.last.Load(), TX: c.tx.Load(), RX: c.rx.Load(), Wire: c.wire.Counts()}
 	s.Denials, s.Lost, s.Panics = c.record.snapshot()
+	s.Denials = append(s.Denials, packetDenials(s.Wire.Dropped)...)
 	return s
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/event"
 	"github.com/sunaba-dev/sunaba/internal/egress/synth"
 )
 
@@ -161,4 +162,16 @@ func TestNamesBelowAWildcardHaveABound(t *testing.T) {
 		}
 	}
 	f.denied("names_exhausted")
+}
+
+func TestPacketsThatAPersonMayMissAreDenials(t *testing.T) {
+	f := newFarm(t, newWorld(), policy(t, "a.example.com:443"))
+	for range 3 {
+		if b, err := f.ask("8.8.8.8:443", []byte("QUIC")); err == nil {
+			t.Fatalf("the answer is %q", b)
+		}
+	}
+	if d := f.cell.Stats().Denials; len(d) != 1 || d[0].Kind != event.Link || d[0].Code != "packet_udp" || d[0].Count != 3 || d[0].Reason == "" {
+		t.Errorf("%+v", d)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/link"
 )
 
 // Denial is what was denied for one reason, and how often.
@@ -106,4 +107,25 @@ func (r *record) snapshot() (denials []Denial, lost, panics int64) {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Code, b.Code))
 	})
 	return denials, r.lost, r.panics
+}
+
+// packetDenials are what was dropped at the wire and a person may look for. What
+// a kernel sends by itself (to groups, from addresses of its own) is not told.
+func packetDenials(dropped map[link.Drop]int64) []Denial {
+	var out []Denial
+	for _, d := range []struct {
+		drop   link.Drop
+		reason string
+	}{
+		{link.DropUDP, "of UDP only questions to DNS are passed on; QUIC and HTTP/3 fall back to TCP"},
+		{link.DropICMP, "ICMP is not passed on: ping says nothing here"},
+		{link.DropProtocol, "only TCP and questions to DNS are passed on"},
+		{link.DropFragment, "fragments of packets are not passed on"},
+		{link.DropOptions, "packets with IP options or extension headers are not passed on"},
+	} {
+		if n := dropped[d.drop]; n > 0 {
+			out = append(out, Denial{Kind: event.Link, Code: "packet_" + string(d.drop), Reason: d.reason, Count: n})
+		}
+	}
+	return out
 }

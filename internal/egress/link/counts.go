@@ -30,9 +30,11 @@ type Counts struct {
 	dropped map[Drop]int64
 }
 
-// Snapshot is what a wire has counted. Bytes are those of TCP packets from the box.
+// Snapshot is what a wire has counted. Bytes are those of TCP packets from the
+// box; Retransmits and Timeouts those of the stack that is there, to the box.
 type Snapshot struct {
 	Packets, Bytes, DNS, Stacks, Flows int64
+	Retransmits, Timeouts              int64
 	Dropped                            map[Drop]int64
 }
 

@@ -190,7 +190,16 @@ func (l *Link) Active() bool {
 }
 
 // Counts returns the counters of the wire.
-func (l *Link) Counts() Snapshot { return l.counts.snapshot() }
+func (l *Link) Counts() Snapshot {
+	out := l.counts.snapshot()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stack != nil {
+		t := l.stack.stack.Stats().TCP
+		out.Retransmits, out.Timeouts = int64(t.Retransmits.Value()), int64(t.Timeouts.Value())
+	}
+	return out
+}
 
 // packet looks at one packet of the box.
 func (l *Link) packet(b []byte) {
