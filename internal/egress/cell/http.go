@@ -250,6 +250,13 @@ func (x *exchange) ask(s *server) (*http1.Response, chan error, error) {
 			continue
 		}
 		if err != nil {
+			select {
+			case e := <-sent: // why there is no answer, if the body was the box's fault
+				if bad := (*http1.Error)(nil); errors.As(e, &bad) {
+					err = e
+				}
+			default:
+			}
 			return nil, nil, err
 		}
 		return p, sent, nil
@@ -296,22 +303,38 @@ func (x *exchange) response(s *server) (*http1.Response, error) {
 	return nil, errUpstream
 }
 
-// post sends the body, and tells sent that it has ended, however it did.
-func (x *exchange) post(up io.Writer, sent chan<- error) {
-	err := net.ErrClosed
-	defer func() { sent <- err }()
+// post sends the body, and tells sent that it has ended, however it did. If the
+// box breaks it off, the upstream must not wait for the rest; if the upstream
+// does, it may have answered all the same.
+func (x *exchange) post(up net.Conn, sent chan<- error) {
+	err, broken := error(net.ErrClosed), true
+	defer func() {
+		sent <- err
+		if broken {
+			_ = up.Close()
+		}
+	}()
 	defer x.o.guard()
-	if err = x.send(up); err != nil {
-		x.o.abort("body_broken")
+	if x.q.Body.Kind == http1.None {
+		err, broken = nil, false
+		return
 	}
+	to := &sink{w: up}
+	err = relay(to, x.q.Body.Reader(x.client.in), x.q.Body.Kind == http1.Chunked, func(n int) bool { return x.o.pass(int64(n), 0) })
+	broken = err != nil && !to.failed
 }
 
-// send passes the body of the request on.
-func (x *exchange) send(up io.Writer) error {
-	if x.q.Body.Kind == http1.None {
-		return nil
-	}
-	return relay(up, x.q.Body.Reader(x.client.in), x.q.Body.Kind == http1.Chunked, func(n int) bool { return x.o.pass(int64(n), 0) })
+// sink remembers that it was the one that failed.
+type sink struct {
+	w      io.Writer
+	failed bool
+}
+
+// Write passes on.
+func (s *sink) Write(b []byte) (int, error) {
+	n, err := s.w.Write(b)
+	s.failed = s.failed || err != nil
+	return n, err
 }
 
 // answer passes the answer on, and reports whether the connection can go on.
@@ -380,7 +403,10 @@ func (x *exchange) write(b []byte) bool {
 func (x *exchange) failed(err error) {
 	code := dial.CodeOf(err)
 	status, v := http.StatusBadGateway, rules.Verdict{Rule: x.verdict.Rule, Code: rules.Code(code), Reason: err.Error()}
+	var bad *http1.Error
 	switch {
+	case errors.As(err, &bad) && !errors.Is(err, errUpstream):
+		status, v.Code, v.Reason = bad.Status, rules.Code(bad.Code), bad.Why
 	case errors.Is(err, errUpstream):
 		v.Code, v.Reason = "upstream_malformed", "the upstream's answer cannot be passed on"
 	case code == dial.UpstreamTimeout:

@@ -412,3 +412,66 @@ func TestARequestIsRepeatedOnlyIfNothingCanHaveComeOfIt(t *testing.T) {
 		}
 	}
 }
+
+// A body that breaks off, or is none, is no whole request to the upstream, and the
+// box is told.
+func TestABrokenBodyIsNoRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   string
+		status int
+	}{
+		"whole":         {"3\r\nabc\r\n0\r\n\r\n", 200},
+		"no size":       {"3\r\nabc\r\nx\r\n\r\n", 400},
+		"a chunk of LF": {"3\nabc\n0\n\n", 400},
+		"too long":      {"3\r\nabcd\r\n0\r\n\r\n", 400},
+	} {
+		w := newWorld()
+		whole := make(chan bool, 1)
+		w.host(t, "a.example.com", "8.8.4.4", "80", func(c net.Conn) {
+			q, err := http.ReadRequest(bufio.NewReader(c))
+			if err != nil {
+				whole <- false
+				return
+			}
+			_, err = io.Copy(io.Discard, q.Body)
+			whole <- err == nil
+			if err == nil {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+		})
+		f := newFarm(t, w, load(t, webPolicy))
+		conn := f.dialName("a.example.com", "80")
+		_, _ = io.WriteString(conn, "POST /say HTTP/1.1\r\nHost: a.example.com\r\nTransfer-Encoding: chunked\r\n\r\n"+c.body)
+		if status, body := lastAnswer(t, conn, 1); status != c.status {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		if got := <-whole; got != (c.status == 200) {
+			t.Errorf("%s: the upstream has a whole request: %v", name, got)
+		}
+	}
+}
+
+// An upstream that answers before it has all, and closes, is heard.
+func TestAnEarlyAnswerIsHeard(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "80", func(c net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno")
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.CopyN(io.Discard, c, 1<<20) // and then a reset
+	})
+	f := newFarm(t, w, load(t, webPolicy))
+	conn := f.dialName("a.example.com", "80")
+	go func() {
+		_, _ = io.WriteString(conn, "POST /say HTTP/1.1\r\nHost: a.example.com\r\nContent-Length: 100000000\r\n\r\n")
+		for block := make([]byte, 1<<16); ; {
+			if _, err := conn.Write(block); err != nil {
+				return
+			}
+		}
+	}()
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || r.StatusCode != 413 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -190,6 +190,10 @@ func TestTheNextServerIsAskedWhenOneFailsAndAnswersAreKept(t *testing.T) {
 			t.Fatalf("%v, %v", addrs, err)
 		}
 	}
+	bad.mu.Lock()
+	defer bad.mu.Unlock()
+	good.mu.Lock()
+	defer good.mu.Unlock()
 	if bad.asked != 2 || good.asked != 2 { // once for each version
 		t.Errorf("asked %d and %d times", bad.asked, good.asked)
 	}
