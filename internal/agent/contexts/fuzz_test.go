@@ -28,7 +28,7 @@ func FuzzDriverLine(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.Op == "ready" && !kernelName.MatchString(m.Kernel) || m.Code < 0 || m.Code > 255 || m.Dropped < 0 || len(m.Forms) > maxForms {
+		if m.Op == "ready" && !isKernelName(m.Kernel) || m.Code < 0 || m.Code > 255 || m.Dropped < 0 || len(m.Forms) > maxForms {
 			t.Fatalf("taken: %+v", m)
 		}
 		if m.Op != "result" {

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sunaba-dev/sunaba/box"
 )
 
 // What a driver may say. The interpreter runs what a stranger wrote, and that
@@ -20,6 +22,7 @@ const (
 	maxDepth     = 64      // of application/json
 	maxForms     = 16
 	maxFormName  = 100 // bytes
+	maxKernel    = 61  // bytes
 	maxNameBytes = 256
 	maxErrorText = 1 << 20 // bytes of an error's value and traceback together
 )
@@ -43,10 +46,11 @@ type message struct {
 	Code   int    `json:"code"`   // end, of bash: the exit status
 }
 
-var (
-	formName   = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*(; ?[a-z]{1,20}=[A-Za-z0-9._-]{1,60})?$`)
-	kernelName = regexp.MustCompile(`^[a-z]{1,20} [0-9A-Za-z.+~_-]{1,40}$`)
-)
+// kernelName has no more than maxKernel bytes, which are counted apart: a bound
+// in an expression is slow to compile.
+var kernelName = regexp.MustCompile(`^[a-z]+ [0-9A-Za-z.+~_-]+$`)
+
+func isKernelName(s string) bool { return len(s) <= maxKernel && kernelName.MatchString(s) }
 
 // parse reads one line, without its end.
 func parse(line []byte) (message, error) {
@@ -75,7 +79,7 @@ func (m *message) check() error {
 	switch m.Op {
 	case "pong", "begin":
 	case "ready":
-		if !kernelName.MatchString(m.Kernel) {
+		if !isKernelName(m.Kernel) {
 			return fmt.Errorf("cannot take %.50q as a kernel's name", m.Kernel)
 		}
 	case "end":
@@ -114,7 +118,7 @@ func (m *message) dropForms() {
 // checkForm wants the name of a type (RFC 6838, and one parameter), and of binary
 // types base64 and of JSON JSON.
 func checkForm(name, data string) error {
-	if len(name) > maxFormName || !formName.MatchString(name) {
+	if len(name) > maxFormName || !box.IsMediaType(name) {
 		return fmt.Errorf("cannot take %.50q as the name of a form", name)
 	}
 	base, _, _ := strings.Cut(name, ";")

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,10 +12,6 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/agentpb"
 )
-
-// mimeType is a MIME type as RFC 6838 4.2 restricts names, with one parameter at
-// most.
-var mimeType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}(; ?[a-z]{1,20}=[A-Za-z0-9._-]{1,60})?$`)
 
 // maxForms bounds the forms of one result.
 const maxForms = 64
@@ -129,7 +124,7 @@ func result(m *agentpb.Result) (*box.CellResult, error) {
 	}
 	for name, value := range m.Forms {
 		switch {
-		case !mimeType.MatchString(name):
+		case !box.IsMediaType(name):
 			return nil, lie("the MIME type %q", cut(name, 100))
 		case isJSON(name):
 			if !json.Valid([]byte(value)) {

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -10,8 +9,8 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/agent/agentpb"
 )
 
-// contextName is what an agent may call a context. It goes into URLs.
-var contextName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// isContextName reports whether an agent may call a context that. It goes into URLs.
+func isContextName(s string) bool { return box.IsPlainName(s, 64) }
 
 // OpenContext implements box.Guest.
 func (g *Guest) OpenContext(ctx context.Context, spec box.ContextSpec) (box.CodeContext, error) {
@@ -89,7 +88,7 @@ func (g *Guest) CloseContext(ctx context.Context, id string) error {
 
 // known spares a name that no context can have the way into the box.
 func known(op, id string) error {
-	if contextName.MatchString(id) {
+	if isContextName(id) {
 		return nil
 	}
 	return box.Errorf(box.NotFound, op, "cannot %s: there is no context %q", op, cut(id, 64))
@@ -116,7 +115,7 @@ func codeContext(m *agentpb.Context) (box.CodeContext, error) {
 		ID: m.Id, Language: m.Language, Kernel: cut(m.Kernel, maxShort), Dir: m.Dir, Count: int(m.Count),
 		Started: past(m.StartedUnixMillis), Detail: cut(m.Detail, maxWords),
 	}
-	if !contextName.MatchString(c.ID) {
+	if !isContextName(c.ID) {
 		return c, lie("the name %q of a context", cut(c.ID, 64))
 	}
 	if err := checkText(c.Language, 64, "a language"); err != nil {
