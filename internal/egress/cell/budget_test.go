@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -314,4 +315,53 @@ func TestAHostWithoutDescriptorsRefusesAndRecovers(t *testing.T) { // 128
 	if _, err := f.dial(to); err != nil {
 		t.Errorf("it does not recover: %v", err)
 	}
+}
+
+// A resolver that hangs is one box's trouble: it holds a bounded number of
+// questions open for it, and what waits ends with its connection.
+func TestDialsThatAreUnderWayHaveABound(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	var now, most atomic.Int64
+	slow := &gated{world: w, open: make(chan struct{}), now: &now, most: &most}
+	f := newFarm(t, w, load(t, rawPolicy), func(c *Config) { c.Dialer.Resolver = slow })
+	to := net.JoinHostPort(f.lookup("a.example.com").String(), "5432")
+	const n = 3 * maxDialing
+	result := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := f.dial(to)
+			result <- err
+		}()
+	}
+	waitFor(t, "all have begun", func() bool { return f.cell.Stats().Open == n && now.Load() == maxDialing })
+	close(slow.open)
+	for range n {
+		if err := <-result; err != nil {
+			t.Errorf("one of those that waited: %v", err)
+		}
+	}
+	if most.Load() > maxDialing {
+		t.Errorf("%d were under way at once", most.Load())
+	}
+}
+
+// gated is a resolver that answers once it is opened.
+type gated struct {
+	*world
+	open      chan struct{}
+	now, most *atomic.Int64
+}
+
+func (g *gated) Resolve(ctx context.Context, n hostName) ([]addr, error) {
+	k := g.now.Add(1)
+	defer g.now.Add(-1)
+	for m := g.most.Load(); k > m && !g.most.CompareAndSwap(m, k); m = g.most.Load() {
+	}
+	select {
+	case <-g.open:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return g.world.Resolve(ctx, n)
 }

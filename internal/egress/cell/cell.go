@@ -77,10 +77,15 @@ type Cell struct {
 	tx, rx  atomic.Int64
 	budgets budgets
 	record  record
+	dialing chan struct{} // a place for each dial that is under way
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 }
+
+// maxDialing is how many dials of one box are under way at once; more wait. Each
+// takes descriptors for questions, too, and those are the gateway's, for all boxes.
+const maxDialing = 32
 
 // ruling is a policy with its generation; they change together.
 type ruling struct {
@@ -91,7 +96,7 @@ type ruling struct {
 // New makes a cell and takes over the descriptor of its wire, also when it
 // fails. The policy must not be nil: an empty one denies all.
 func New(cfg Config) (*Cell, error) {
-	c := &Cell{cfg: cfg, names: synth.New(), conns: map[*conn]struct{}{}}
+	c := &Cell{cfg: cfg, names: synth.New(), conns: map[*conn]struct{}{}, dialing: make(chan struct{}, maxDialing)}
 	c.cfg.Timeouts = cfg.Timeouts.filled()
 	if c.cfg.Events == nil {
 		c.cfg.Events = func(event.Event) {}

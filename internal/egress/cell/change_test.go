@@ -110,6 +110,7 @@ func TestAChangeOfThePolicyEndsADialThatIsUnderWay(t *testing.T) {
 	<-dialling
 	f.cell.Update(policy(t), 2)
 	waitFor(t, "the connection is gone", func() bool { return f.cell.Stats().Open == 0 })
+	f.denied("policy_changed")
 }
 
 type stuck struct{ asked chan struct{} }

@@ -182,6 +182,12 @@ func (o *conn) still(r *ruling) bool {
 
 // connect dials the upstream.
 func (o *conn) connect() (*net.TCPConn, error) {
+	select {
+	case o.cell.dialing <- struct{}{}:
+		defer func() { <-o.cell.dialing }()
+	case <-o.ctx.Done():
+		return nil, o.ctx.Err()
+	}
 	entry, _ := o.current()
 	up, at, err := o.cell.cfg.Dialer.Dial(o.ctx, dial.Target{Name: o.name, Addr: o.dst.Addr(), Port: o.dst.Port(), Entry: entry})
 	if err != nil {
@@ -271,6 +277,13 @@ func (o *conn) end(code string) bool {
 		o.cell.emit(e)
 	}
 	return first
+}
+
+// why returns the reason for which the connection ended.
+func (o *conn) why() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.code
 }
 
 // event begins an event about the connection; o.mu must be held.

@@ -18,6 +18,10 @@ import (
 // seen in the box as what it is.
 func (o *conn) tunnel(f *link.Flow) {
 	up, err := o.connect()
+	if o.ctx.Err() != nil {
+		o.deny(o.why(), "the connection ended while its upstream was dialled")
+		return
+	}
 	if err != nil {
 		o.deny(string(dial.CodeOf(err)), err.Error())
 		return
@@ -44,6 +48,7 @@ func (o *conn) tunnel(f *link.Flow) {
 	}
 	o.cell.emit(e)
 	o.splice(box, up, first)
+	_ = up.Close() // while the box takes what it has been sent
 }
 
 // identify compares what the first bytes say with the name that the box asked for.
