@@ -99,7 +99,7 @@ func below(p, dir string) bool {
 }
 
 // CheckTarget refuses a place in the box where no host path may appear: the
-// root, the places of the box's own (/proc, /sys, /dev, /.sunaba), the working
+// root, the places of the box's own (/proc, /sys, /dev, /.sunaba, /.sunaba-agent), the working
 // directory and what lies above it. Errors are as those of [CheckPath].
 func CheckTarget(p, workdir string) error {
 	if err := CheckPath(p); err != nil {
@@ -118,7 +118,7 @@ func CheckTarget(p, workdir string) error {
 }
 
 func inOwn(p string) (string, bool) {
-	for _, own := range []string{"/proc", "/sys", "/dev", "/.sunaba"} {
+	for _, own := range []string{"/proc", "/sys", "/dev", "/.sunaba", "/.sunaba-agent"} {
 		if p == own || below(p, own) {
 			return own, true
 		}

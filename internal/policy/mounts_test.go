@@ -115,6 +115,7 @@ func TestTargets(t *testing.T) {
 	for target, ok := range map[string]bool{
 		"/input": true, "/data/deep/er": true, "/workspace/data": true, "/work": true, "/workspace2": true, "/process": true, "/.sunabax": true,
 		"/": false, "/proc": false, "/proc/x": false, "/sys": false, "/dev": false, "/dev/shm": false, "/.sunaba": false, "/.sunaba/x": false,
+		"/.sunaba-agent": false, "/.sunaba-agent/sock": false,
 		"/workspace": false, "input": false, "/input/": false, "/a/../b": false, "": false,
 	} {
 		if err := CheckTarget(target, "/workspace"); (err == nil) != ok {
@@ -130,7 +131,7 @@ func TestWorkdirs(t *testing.T) {
 	for dir, ok := range map[string]bool{
 		"/workspace": true, "/home/user/work": true, "/tmp/w": true, "/opt/app": true, "/etcetera": true,
 		"/": false, "/usr": false, "/usr/local/w": false, "/etc": false, "/bin": false, "/home": false, "/var": false,
-		"/proc/w": false, "/dev/w": false, "/.sunaba": false, "work": false, "/w/": false, "": false,
+		"/proc/w": false, "/dev/w": false, "/.sunaba": false, "/.sunaba-agent/w": false, "work": false, "/w/": false, "": false,
 	} {
 		if err := CheckWorkdir(dir); (err == nil) != ok {
 			t.Errorf("%q: %v", dir, err)
