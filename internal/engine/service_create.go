@@ -164,7 +164,7 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	}()
 	k := kept{
 		Tier: d.Tier, Limits: l, Workdir: d.Spec.Workdir, User: w.User, Env: w.Env, Idle: req.Idle, OnIdle: req.OnIdle,
-		Policy: policy.InForce(d.Spec, w.Policy.Trust, w.User), Sandbox: req.Sandbox,
+		Policy: inForce(d.Spec, w), Sandbox: req.Sandbox,
 	}
 	if d.Spec.Net.Mode == box.NetAllowlist {
 		k.Reach, k.Generation = w.Policy.Reach, 1
@@ -236,6 +236,13 @@ func (s *Service) create(ctx context.Context, c box.Caller, req box.CreateReques
 	}
 	s.cfg.Log.InfoContext(ctx, "box created", "box", id, "tenant", c.Tenant, "principal", c.Principal, "tier", d.Tier, "start", k.Start)
 	return s.info(ctx, r, false), nil
+}
+
+// inForce is what a box is told to have. Time, idleness and output are bounds of each
+// program's, which its call says: the box itself has none.
+func inForce(spec box.Spec, w Wish) box.Policy {
+	spec.Limits.Timeout, spec.Limits.Idle, spec.Limits.Output = 0, 0, 0
+	return policy.InForce(spec, w.Policy.Trust, w.User)
 }
 
 // raise makes the box. If there is one the answer has it, also with an error.

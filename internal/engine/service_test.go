@@ -334,6 +334,9 @@ func TestABoxIsMadeUsedAndDestroyedOnce(t *testing.T) {
 	if i.Phase != box.PhaseRunning || i.Ends.Sub(i.Created) != time.Hour || len(i.Weak) != 1 || i.Policy.Limits.MemoryBytes == 0 || i.Metadata["k"] != "v" {
 		t.Errorf("%+v", i)
 	}
+	if l := i.Policy.Limits; l.TimeoutSec != 0 || l.IdleSec != 0 || l.OutputBytes != 0 {
+		t.Errorf("%+v: the box is said to have bounds that only its programs have", l)
+	}
 	if _, err := b.guest(i.ID).Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"x"}, Env: []string{"B=2", "HOME=/h"}}}); err != nil {
 		t.Fatal(err)
 	}

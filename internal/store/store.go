@@ -174,9 +174,10 @@ const (
 )
 
 // connect opens a database with a journal of some kind. WAL keeps readers from
-// waiting for writers.
+// waiting for writers. What a row loses is overwritten in the file, since it may have
+// been somebody's key; the journal has it until it is begun anew.
 func connect(path, journal, through string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode("+journal+")&_pragma=synchronous("+through+")&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
+	db, err := sql.Open("sqlite", "file:"+escape(path)+"?_pragma=journal_mode("+journal+")&_pragma=synchronous("+through+")&_pragma=secure_delete(1)&_pragma=foreign_keys(1)&_pragma=busy_timeout(10000)&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
