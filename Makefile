@@ -117,7 +117,7 @@ load: agent ## 200 clients on one daemon for five minutes, which is killed now a
 	go test -count=1 -timeout 30m -v -tags load ./test/load
 
 .PHONY: crash
-crash: agent ## kill the daemon at each named moment three times and 100 times at random; 7 minutes
+crash: agent ## kill the daemon at each named moment three times and 100 times at random; about ten minutes
 	go test -count=1 -timeout 60m -v -tags crash ./test/crash
 
 .PHONY: hostile
