@@ -364,7 +364,7 @@ func (x *exchange) answer(s *server, p *http1.Response) bool {
 
 // relay copies a body, in chunks if chunked. pass is asked before bytes go on.
 func relay(to io.Writer, from io.Reader, chunked bool, pass func(int) bool) error {
-	buf := make([]byte, bufferSize/2)
+	buf := make([]byte, bufferSize)
 	var out []byte
 	for {
 		n, err := from.Read(buf)

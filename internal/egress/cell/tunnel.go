@@ -84,8 +84,10 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 	return rules.Verdict{}, true
 }
 
-// bufferSize is how many bytes one direction holds at once.
-const bufferSize = 64 << 10
+// bufferSize is how many bytes one direction holds at once: what fits into one
+// packet with the largest heads of IPv6 and TCP. A piece that is a little larger
+// than a packet costs a second one, since no piece is cut to fill the first.
+const bufferSize = link.MTU - 40 - 60
 
 // splice passes bytes on in both directions until both have ended. An end in
 // one direction is passed on as such; an error ends both with a reset.
