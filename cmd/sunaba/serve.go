@@ -83,6 +83,10 @@ func parseServe(args []string) (*serveFlags, error) {
 		return err
 	})
 	fs.IntVar(&f.snapshots.count, "max-snapshots", f.snapshots.count, "snapshots of one tenant; 0 = no bound")
+	fs.Func("max-snapshot-bytes", "size of one tenant's snapshots together; 0 = no bound (default 64g)", func(s string) (err error) {
+		f.snapshots.together, err = config.ParseSize(s)
+		return err
+	})
 	fs.IntVar(&f.volumes.count, "max-volumes", f.volumes.count, "volumes of one tenant; 0 = no bound")
 	fs.Func("max-volume-bytes", "size of one tenant's volumes together; 0 = no bound (default 64g)", func(s string) (err error) {
 		f.volumes.bytes, err = config.ParseSize(s)
@@ -137,7 +141,7 @@ flags:
 `)
 	fs.VisitAll(func(f *flag.Flag) {
 		arg := map[string]string{"listen": "ADDRESS:PORT", "state": "DIR", "host": "NAME", "templates": "FILE", "allow-mount": "DIR", "allow-network": "CIDR", "resolver": "ADDRESS", "log": "FORMAT",
-			"ttl": "TIME", "max-ttl": "TIME", "max-paused": "TIME", "max-memory": "SIZE", "max-snapshot": "SIZE", "max-volume-bytes": "SIZE", "open-metrics": "", "destroy-boxes": ""}
+			"ttl": "TIME", "max-ttl": "TIME", "max-paused": "TIME", "max-memory": "SIZE", "max-snapshot": "SIZE", "max-snapshot-bytes": "SIZE", "max-volume-bytes": "SIZE", "open-metrics": "", "destroy-boxes": ""}
 		a, ok := arg[f.Name]
 		if !ok {
 			a = "N"

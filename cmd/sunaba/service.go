@@ -76,11 +76,14 @@ func (s *service) Close() error {
 
 // snapshotBounds are what one tenant may keep of its boxes.
 type snapshotBounds struct {
-	bytes int64 // of one
-	count int   // 0 = no bound
+	bytes    int64 // of one
+	count    int   // 0 = no bound
+	together int64 // bytes of all
 }
 
-func defaultSnapshots() snapshotBounds { return snapshotBounds{bytes: 8 << 30, count: 100} }
+func defaultSnapshots() snapshotBounds {
+	return snapshotBounds{bytes: 8 << 30, count: 100, together: 64 << 30}
+}
 
 // volumeBounds are what one tenant may keep in volumes.
 type volumeBounds struct {
@@ -119,19 +122,20 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 		Guest: func(dial func(context.Context) (net.Conn, error)) engine.Agent {
 			return guest.New(dial, guest.Options{})
 		},
-		MountRoots:     o.mountRoots,
-		Snapshots:      snaps,
-		MaxSnapshot:    o.snapshots.bytes,
-		MaxSnapshots:   o.snapshots.count,
-		Volumes:        vols,
-		MaxVolumes:     bounds.count,
-		MaxVolumeBytes: bounds.bytes,
-		Warm:           o.warm,
-		Templates:      o.templates,
-		TTL:            o.ttl,
-		MaxTTL:         o.maxTTL,
-		MaxPaused:      o.maxPaused,
-		Log:            o.log,
+		MountRoots:       o.mountRoots,
+		Snapshots:        snaps,
+		MaxSnapshot:      o.snapshots.bytes,
+		MaxSnapshots:     o.snapshots.count,
+		MaxSnapshotBytes: o.snapshots.together,
+		Volumes:          vols,
+		MaxVolumes:       bounds.count,
+		MaxVolumeBytes:   bounds.bytes,
+		Warm:             o.warm,
+		Templates:        o.templates,
+		TTL:              o.ttl,
+		MaxTTL:           o.maxTTL,
+		MaxPaused:        o.maxPaused,
+		Log:              o.log,
 	})
 	if err != nil {
 		if vols != nil {

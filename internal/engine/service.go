@@ -34,9 +34,10 @@ type Config struct {
 	// not the owner of this host's files.
 	MountRoots []string
 	// Snapshots keeps copies of boxes; nil keeps none.
-	Snapshots    *snapshot.Store
-	MaxSnapshot  int64 // bytes of one
-	MaxSnapshots int   // of one tenant; 0 = no bound
+	Snapshots        *snapshot.Store
+	MaxSnapshot      int64 // bytes of one
+	MaxSnapshots     int   // of one tenant; 0 = no bound
+	MaxSnapshotBytes int64 // of all of one tenant's together; 0 = no bound
 	// Volumes keeps file systems that outlive boxes; nil keeps none.
 	Volumes        *volume.Store
 	MaxVolumes     int   // of one tenant; 0 = no bound

@@ -66,14 +66,15 @@ func (s *Service) Snapshot(ctx context.Context, c box.Caller, id box.ID, req box
 		return none, err
 	}
 	defer over()
-	if err := s.cfg.Store.RoomForSnapshot(ctx, c.Tenant, req.Name, s.cfg.MaxSnapshots); err != nil {
+	left, err := s.cfg.Store.RoomForSnapshot(ctx, c.Tenant, req.Name, s.cfg.MaxSnapshots, s.cfg.MaxSnapshotBytes)
+	if err != nil {
 		return none, err
 	}
 	r, err := s.cfg.Store.Box(ctx, c.Tenant, id)
 	if err != nil {
 		return none, err
 	}
-	d := kept.Begin(s.cfg.MaxSnapshot)
+	d := kept.Begin(min(s.cfg.MaxSnapshot, left))
 	defer d.Drop()
 	head, err := s.copyOf(ctx, l, req.Kind, d)
 	if err != nil {
@@ -85,7 +86,7 @@ func (s *Service) Snapshot(ctx context.Context, c box.Caller, id box.ID, req box
 	if row.ID, row.Bytes, err = d.Keep(head, id, row.Created); err != nil {
 		return none, err
 	}
-	if err := s.cfg.Store.AddSnapshot(context.WithoutCancel(ctx), row, s.cfg.MaxSnapshots); err != nil {
+	if err := s.cfg.Store.AddSnapshot(context.WithoutCancel(ctx), row, s.cfg.MaxSnapshots, s.cfg.MaxSnapshotBytes); err != nil {
 		return none, errors.Join(err, kept.Delete(row.ID))
 	}
 	fault.Here("engine.snapshot-added")

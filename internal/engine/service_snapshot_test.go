@@ -325,6 +325,24 @@ func TestATenantWhoseCopiesHangLeavesOthersATurn(t *testing.T) {
 	all.Wait()
 }
 
+// What is left of a tenant's bytes bounds the copying, too: no disk is filled first.
+func TestASnapshotFitsIntoWhatItsTenantHasLeft(t *testing.T) {
+	b := newBench(t, nil)
+	b.Service.cfg.MaxSnapshotBytes = 1 << 20
+	i := b.holding(strings.Repeat("x", 700<<10), box.CreateRequest{})
+	b.snap(i.ID, box.SnapshotRequest{Name: "first"})
+	h := b.host(i.ID)
+	h.midway = func() { t.Error("a part that has no room was written to its end") }
+	if _, err := b.Snapshot(t.Context(), alice(), i.ID, box.SnapshotRequest{}); box.KindOf(err) != box.Exhausted {
+		t.Error(err)
+	}
+	h.midway = nil
+	if err := b.DeleteSnapshot(t.Context(), alice(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	b.snap(i.ID, box.SnapshotRequest{})
+}
+
 // A tenant's room is looked at again when the turn has come: what others of its
 // requests have filled since is not copied for nothing.
 func TestACopyThatFindsNoRoomAnyMoreIsNotMade(t *testing.T) {

@@ -124,7 +124,7 @@ func (b budgeted) Read(p []byte) (int, error) {
 	defer b.d.mu.Unlock()
 	if b.d.left -= int64(n); b.d.left < 0 {
 		return 0, box.Errorf(box.Exhausted, "keep snapshot", "cannot keep snapshot: it is larger than %d bytes", b.d.most).
-			WithHint("remove files that are not needed; the operator can allow more (`sunaba serve --max-snapshot`)")
+			WithHint("remove files that are not needed; the operator can allow more (`sunaba serve --max-snapshot`, `--max-snapshot-bytes`)")
 	}
 	return n, err
 }

@@ -33,7 +33,7 @@ func TestWhatARowLostIsNotInTheFile(t *testing.T) {
 		ids = append(ids, r.ID)
 		snap := snapshotRow("a", "", n)
 		snap.Sandbox = r.Spec
-		if err := s.AddSnapshot(t.Context(), snap, 0); err != nil {
+		if err := s.AddSnapshot(t.Context(), snap, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

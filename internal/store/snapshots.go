@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -21,14 +22,19 @@ type Snapshot struct {
 
 const snapshotColumns = "tenant, id, name, principal, kind, tier, image, box, spec, bytes, created"
 
-// AddSnapshot writes the row of a snapshot that is there. A tenant may have so many;
-// one more is Exhausted, and a name that is in use is Conflict.
-func (s *Store) AddSnapshot(ctx context.Context, r Snapshot, most int) error {
+// AddSnapshot writes the row of a snapshot that is there. A tenant may have so many,
+// and so many bytes in all; 0 is no bound. More is Exhausted, and a name that is in
+// use is Conflict.
+func (s *Store) AddSnapshot(ctx context.Context, r Snapshot, most int, mostBytes int64) error {
 	return s.change(ctx, "keep snapshot", func(tx *sql.Tx) error {
-		if err := roomFor(ctx, tx, r.Tenant, r.Name, most); err != nil {
+		left, err := roomFor(ctx, tx, r.Tenant, r.Name, most, mostBytes)
+		if err == nil && r.Bytes > left {
+			err = noBytes(mostBytes - left)
+		}
+		if err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+		_, err = tx.ExecContext(ctx, "INSERT INTO snapshots ("+snapshotColumns+") VALUES (?,?,?,?,?,?,?,?,?,?,?)",
 			r.Tenant, r.ID, r.Name, r.Principal, r.Kind, r.Tier, r.Image, r.Box, bytesOf(r.Sandbox), r.Bytes, millis(r.Created))
 		if err != nil {
 			return fmt.Errorf("cannot keep snapshot: %w", err)
@@ -37,29 +43,40 @@ func (s *Store) AddSnapshot(ctx context.Context, r Snapshot, most int) error {
 	})
 }
 
-// RoomForSnapshot says what AddSnapshot would, before a snapshot is made.
-func (s *Store) RoomForSnapshot(ctx context.Context, tenant, name string, most int) error {
-	return roomFor(ctx, s.db, tenant, name, most)
+// RoomForSnapshot says what AddSnapshot would, before a snapshot is made, and how
+// many bytes it may have.
+func (s *Store) RoomForSnapshot(ctx context.Context, tenant, name string, most int, mostBytes int64) (left int64, err error) {
+	return roomFor(ctx, s.db, tenant, name, most, mostBytes)
+}
+
+func noBytes(has int64) error {
+	return box.Errorf(box.Exhausted, "keep snapshot", "cannot keep snapshot: the tenant's have %d bytes already, and there is no room for more", has).
+		WithHint("delete snapshots that are not needed any more; the operator can allow more (`sunaba serve --max-snapshot-bytes`)")
 }
 
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-func roomFor(ctx context.Context, q querier, tenant, name string, most int) error {
+func roomFor(ctx context.Context, q querier, tenant, name string, most int, mostBytes int64) (left int64, err error) {
 	var all, named int
-	if err := q.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = ? AND name <> '') FROM snapshots WHERE tenant = ?", name, tenant).Scan(&all, &named); err != nil {
-		return fmt.Errorf("cannot count snapshots: %w", err)
+	var bytes int64
+	if err := q.QueryRowContext(ctx, "SELECT count(*), count(*) FILTER (WHERE name = ? AND name <> ''), coalesce(sum(bytes), 0) FROM snapshots WHERE tenant = ?", name, tenant).Scan(&all, &named, &bytes); err != nil {
+		return 0, fmt.Errorf("cannot count snapshots: %w", err)
 	}
 	switch {
 	case named > 0:
-		return box.Errorf(box.Conflict, "keep snapshot", "cannot keep snapshot as %q: there is one of that name", name).
+		return 0, box.Errorf(box.Conflict, "keep snapshot", "cannot keep snapshot as %q: there is one of that name", name).
 			WithHint("choose another name, or delete that one")
 	case most > 0 && all >= most:
-		return box.Errorf(box.Exhausted, "keep snapshot", "cannot keep snapshot: the tenant has %d already, which is all that it may", all).
+		return 0, box.Errorf(box.Exhausted, "keep snapshot", "cannot keep snapshot: the tenant has %d already, which is all that it may", all).
 			WithHint("delete snapshots that are not needed any more")
+	case mostBytes <= 0:
+		return math.MaxInt64, nil
+	case bytes >= mostBytes:
+		return 0, noBytes(bytes)
 	}
-	return nil
+	return mostBytes - bytes, nil
 }
 
 // Snapshot returns a tenant's by its ID or name. One of another tenant's is not

@@ -25,7 +25,7 @@ func TestRowsOfSnapshotsAreFoundListedAndForgotten(t *testing.T) {
 			name = "three"
 		}
 		r := snapshotRow("a", name, n)
-		if err := s.AddSnapshot(t.Context(), r, 0); err != nil {
+		if err := s.AddSnapshot(t.Context(), r, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, r.ID)
@@ -83,9 +83,38 @@ func TestATenantsSnapshotsAreCountedAndNamedOnce(t *testing.T) {
 		{snapshotRow("a", "", 3), ""},
 		{snapshotRow("a", "", 4), box.Exhausted},
 	} {
-		err := s.RoomForSnapshot(t.Context(), c.row.Tenant, c.row.Name, 2)
-		if added := s.AddSnapshot(t.Context(), c.row, 2); (err == nil) != (c.want == "") || err != nil && box.KindOf(err) != c.want || fmt.Sprint(added) != fmt.Sprint(err) {
+		_, err := s.RoomForSnapshot(t.Context(), c.row.Tenant, c.row.Name, 2, 0)
+		if added := s.AddSnapshot(t.Context(), c.row, 2, 0); (err == nil) != (c.want == "") || err != nil && box.KindOf(err) != c.want || fmt.Sprint(added) != fmt.Sprint(err) {
 			t.Errorf("%d: %v before, %v then, want %s", n, err, added, c.want)
+		}
+	}
+}
+
+func TestATenantsSnapshotsHaveABoundTogether(t *testing.T) {
+	s := open(t, t.TempDir())
+	sized := func(tenant string, n int, bytes int64) Snapshot {
+		r := snapshotRow(tenant, "", n)
+		r.Bytes = bytes
+		return r
+	}
+	const most = 100
+	for n, c := range []struct {
+		row  Snapshot
+		left int64 // before
+		want box.Kind
+	}{
+		{sized("a", 0, 60), 100, ""},
+		{sized("a", 1, 41), 40, box.Exhausted},
+		{sized("b", 2, 100), 100, ""},
+		{sized("a", 3, 40), 40, ""},
+		{sized("a", 4, 1), 0, box.Exhausted},
+	} {
+		left, err := s.RoomForSnapshot(t.Context(), c.row.Tenant, "", 0, most)
+		if left != c.left || (err != nil) != (c.left == 0) {
+			t.Errorf("%d: %d left, want %d; %v", n, left, c.left, err)
+		}
+		if err := s.AddSnapshot(t.Context(), c.row, 0, most); (err == nil) != (c.want == "") || err != nil && box.KindOf(err) != c.want {
+			t.Errorf("%d: %v, want %s", n, err, c.want)
 		}
 	}
 }
