@@ -284,6 +284,10 @@ const maxInterim = 8
 // response reads the head of the final answer.
 func (x *exchange) response(s *server) (*http1.Response, error) {
 	limits := x.o.cell.rule.Load().policy.Limits
+	if x.q.Body.Kind == http1.None { // just before nothing moved for too long, so that the box can be told
+		_ = s.up.SetReadDeadline(time.Now().Add(x.o.cell.cfg.Timeouts.Idle * 9 / 10))
+		defer func() { _ = s.up.SetReadDeadline(time.Time{}) }()
+	}
 	for range maxInterim {
 		p, err := http1.ReadResponse(s.in, x.q.Method, max(limits.HeaderBytes, 64<<10))
 		var bad *http1.Error
@@ -404,7 +408,10 @@ func (x *exchange) failed(err error) {
 	code := dial.CodeOf(err)
 	status, v := http.StatusBadGateway, rules.Verdict{Rule: x.verdict.Rule, Code: rules.Code(code), Reason: err.Error()}
 	var bad *http1.Error
+	var ne net.Error
 	switch {
+	case errors.As(err, &ne) && ne.Timeout() && code == dial.UpstreamRefused:
+		status, v.Code, v.Reason = http.StatusGatewayTimeout, rules.Code(dial.UpstreamTimeout), "the upstream does not answer"
 	case errors.As(err, &bad) && !errors.Is(err, errUpstream):
 		status, v.Code, v.Reason = bad.Status, rules.Code(bad.Code), bad.Why
 	case errors.Is(err, errUpstream):

@@ -475,3 +475,15 @@ func TestAnEarlyAnswerIsHeard(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+func TestAnUpstreamThatDoesNotAnswerIsTold(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "80", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	f := newFarm(t, w, load(t, webPolicy), func(c *Config) { c.Timeouts.Idle = 500 * time.Millisecond })
+	conn := f.dialName("a.example.com", "80")
+	_, _ = io.WriteString(conn, get("/public/x"))
+	if status, body := lastAnswer(t, conn, 1); status != 504 {
+		t.Errorf("%d %s", status, body)
+	}
+	f.denied("upstream_timeout")
+}
