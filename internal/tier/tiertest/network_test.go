@@ -287,3 +287,54 @@ func TestACopyHasALinkOfItsOwn(t *testing.T) {
 	p.destroy(t, b)
 	p.empty(t)
 }
+
+// What a box with a network has open beyond what any box has is its link, in its
+// first process and in its kernel, and in no program. All threads have lost the same.
+func TestPostureOfABoxWithANetwork(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		opened := func(s box.Spec) (map[string]map[string]int, box.Lasting) {
+			b := p.create(t, s)
+			uid, _ := p.HostUser(b.ID())
+			g := use(t, b)
+			start(t, g, "sleep", "1000")
+			kinds := map[string]map[string]int{}
+			for deadline := time.Now().Add(10 * time.Second); len(kinds) < 3; time.Sleep(20 * time.Millisecond) {
+				clear(kinds)
+				for name, all := range p.parts(t, b) {
+					for _, q := range all {
+						if q.Hidden {
+							continue
+						}
+						p.checkThreads(t, name, q, uid)
+						kinds[name] = p.descriptors(q, b.ID())
+					}
+				}
+				if time.Now().After(deadline) {
+					break
+				}
+			}
+			return kinds, b
+		}
+		plain, one := opened(spec())
+		linked, other := opened(linkedSpec())
+		own := map[string]int{"sunaba-cell": 1, "sunaba-runner": 1, "runsc-sandbox": 1, "stub": 1}
+		for name, kinds := range linked {
+			more := 0
+			for kind, n := range kinds {
+				switch {
+				case strings.HasPrefix(kind, "file of the host below /usr"), strings.HasPrefix(kind, "anon_inode:"): // as many as there happen to be
+				default:
+					more += n - plain[name][kind]
+				}
+			}
+			if more != own[name] {
+				t.Errorf("%s has %d descriptors more with a network, want %d:\n%v\n%v", name, more, own[name], plain[name], kinds)
+			}
+		}
+		if len(linked) == 0 && os.Getuid() == 0 {
+			t.Error("no process was compared")
+		}
+		p.destroy(t, one)
+		p.destroy(t, other)
+	})
+}
