@@ -32,7 +32,11 @@ func (e *endpoint) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) 
 		if pkt.NetworkProtocolNumber == header.IPv6ProtocolNumber {
 			version = 6
 		}
-		if !e.link.out.write(pkt.AsSlices(), version) {
+		// The stack holds a connection's lock while it greets the box, and its
+		// processors try that lock in a loop once the box has answered.
+		h := pkt.TransportHeader().Slice()
+		greets := len(h) >= header.TCPMinimumSize && header.TCP(h).Flags().Contains(header.TCPFlagSyn)
+		if !e.link.out.write(pkt.AsSlices(), version, greets) {
 			return i, &tcpip.ErrNoBufferSpace{}
 		}
 	}

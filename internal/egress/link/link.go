@@ -210,7 +210,7 @@ func (l *Link) packet(b []byte) {
 	case p.dns:
 		l.counts.DNS.Add(1)
 		if answer := l.handler.DNS(p.payload); answer != nil {
-			l.out.write([][]byte{reply(p, answer)}, p.version)
+			l.out.write([][]byte{reply(p, answer)}, p.version, false)
 		}
 	default:
 		l.counts.Packets.Add(1)

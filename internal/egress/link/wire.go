@@ -93,10 +93,12 @@ type queued struct {
 	version int
 }
 
-func (s *sender) write(parts [][]byte, version int) bool {
+// write sends a packet, or lets it wait for another goroutine if it may be later.
+// It reports whether there was room.
+func (s *sender) write(parts [][]byte, version int, later bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.running {
+	if !s.running && !later {
 		var err error
 		failed := s.link.raw.Control(func(fd uintptr) { err = s.link.send(int(fd), parts, version) })
 		if failed != nil {
