@@ -1,8 +1,10 @@
 package rest
 
 import (
+	"math"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -65,16 +67,28 @@ func plain(ctx huma.Context, _ string, v any) (any, error) {
 		}
 		place := d.Location
 		if place == "" {
-			details = append(details, d.Message)
+			details = append(details, wholeNumbers(d.Message))
 			continue
 		}
-		details = append(details, place+": "+d.Message)
+		details = append(details, place+": "+wholeNumbers(d.Message))
 	}
 	if details != nil {
 		p.Message = "cannot understand the request: " + strings.Join(details, "; ")
 	}
 	p.Hint = "see /openapi.json for what is understood"
 	return p, nil
+}
+
+// wholeNumbers writes the bounds in huma's messages as people do: it has 1048576
+// as 1.048576e+06. What a caller sent is not in them.
+func wholeNumbers(message string) string {
+	words := strings.Split(message, " ")
+	for i, w := range words {
+		if n, err := strconv.ParseFloat(w, 64); err == nil && strings.Contains(w, "e+") && n == math.Trunc(n) {
+			words[i] = strconv.FormatFloat(n, 'f', -1, 64)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // class names an error that huma found.
