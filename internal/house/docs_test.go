@@ -123,6 +123,45 @@ func TestPlacesNamedInTheDocumentsExist(t *testing.T) {
 	}
 }
 
+// A document that says which test holds its claim is believed for that.
+func TestTestsNamedInTheDocumentsExist(t *testing.T) {
+	tests := map[string]bool{}
+	begin := regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range begin.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`)
+	checked := 0
+	for _, doc := range documents() {
+		if filepath.Base(doc) == "compat.md" {
+			continue // names those of CPython
+		}
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range named.FindAllString(string(text), -1) {
+			checked++
+			if !tests[name] {
+				t.Errorf("%s names %s, which is not there", filepath.Base(doc), name)
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("found %d names of tests only: the expression is stale", checked)
+	}
+}
+
 // What a merge could not decide and nobody took out is read by everybody.
 func TestNoFileHasTheMarksOfAMerge(t *testing.T) {
 	looked := 0
