@@ -261,7 +261,7 @@ func (b *Box) Spawn(s host.Spawn) error {
 	s.Files = append([]*os.File{theirs}, s.Files...)
 	if b.Child, err = s.Start(); err != nil {
 		link.Close()
-		return box.Errorf(box.Unusable, "create box", "%w", err).WithHint("run `sunaba doctor` to see which namespace this host refuses")
+		return box.Errorf(box.Unusable, "create box", "%w", err).WithHint("run `sunaba doctor`: it says which step this host refuses, and what to do about it")
 	}
 	fault.Here("frame.spawned")
 	b.Conn = wire.NewConn(link)
