@@ -390,10 +390,7 @@ func (k *Keeper) again() bool {
 		return false
 	}
 	for id, c := range all {
-		c.turn.Lock()
-		c.before, c.last = c.sum(), box.Traffic{}
-		err := s.attach(ctx, id, c)
-		c.turn.Unlock()
+		err := k.attachAgain(ctx, s, id, c)
 		if errors.Is(err, errGone) {
 			return true // its own watcher goes on
 		}
@@ -403,6 +400,21 @@ func (k *Keeper) again() bool {
 	}
 	k.cfg.Log.Info("the gateway is back", "boxes", len(all))
 	return true
+}
+
+// attachAgain hands a box over to a gateway that took the place of another one, unless
+// it was given up meanwhile.
+func (k *Keeper) attachAgain(ctx context.Context, s *session, id box.ID, c *kept) error {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	k.mu.Lock()
+	there := k.cells[id] == c
+	k.mu.Unlock()
+	if !there {
+		return nil
+	}
+	c.before, c.last = c.sum(), box.Traffic{}
+	return s.attach(ctx, id, c)
 }
 
 // Try starts the gateway, if there is none, and asks whether it answers. It returns

@@ -257,6 +257,80 @@ func TestAGatewayThatDiesComesBackWithTheRulesInForce(t *testing.T) {
 	}
 }
 
+// Boxes come and go while gateways die; those that stay have their network.
+func TestBoxesThatGoHoldUpNobodysReturn(t *testing.T) {
+	k, _ := newKeeper(t)
+	var stay [20]wire
+	for i := range stay {
+		stay[i] = attach(t, k, box.NewID(), "a.example.com:443")
+	}
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ours, theirs, err := nic.Pair()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				id := box.NewID()
+				if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "b.example.com:443"), 1); err != nil {
+					t.Error(err)
+				}
+				k.Detach(t.Context(), id)
+				theirs.Close()
+			}
+		})
+	}
+	for range 8 {
+		killed(t, k)
+	}
+	close(stop)
+	all.Wait()
+	for i, w := range stay {
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			ok, err := w.resolves("a.example.com")
+			if ok {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("box %d has no network: %v", i, err)
+			}
+		}
+	}
+}
+
+// A link that was given up between a gateway's end and the next one's begin says
+// nothing of the next one.
+func TestALinkThatWasGivenUpIsNoSignOfAGatewaysEnd(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	attach(t, k, id, "a.example.com:443")
+	other := attach(t, k, box.NewID(), "a.example.com:443")
+	c, err := k.find(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := k.now
+	k.Detach(t.Context(), id)
+	if err := s.attach(t.Context(), id, c); errors.Is(err, errGone) || box.KindOf(err) != box.Unavailable {
+		t.Errorf("a closed link: %v", err)
+	}
+	if err := k.attachAgain(t.Context(), s, id, c); err != nil {
+		t.Errorf("a box that was given up: %v", err)
+	}
+	if _, err := k.Traffic(t.Context(), id); box.KindOf(err) != box.Unavailable {
+		t.Errorf("it is back: %v", err)
+	}
+	other.want(t, "a.example.com", true)
+}
+
 // One that stands still does not know what is in force: another one takes its place.
 func TestAGatewayThatHangsIsReplaced(t *testing.T) {
 	k, _ := newKeeper(t)

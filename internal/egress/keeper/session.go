@@ -92,6 +92,11 @@ func (s *session) ask(ctx context.Context, req control.Request, files ...*os.Fil
 		return control.Reply{}, box.Errorf(box.Fault, op, "cannot encode a request: %w", err)
 	}
 	if err := s.link.Send(body, files...); err != nil {
+		for _, f := range files {
+			if _, serr := f.Stat(); serr != nil { // it is the file, and not the gateway
+				return control.Reply{}, box.Errorf(box.Unavailable, op, "cannot hand over a link that was given up: %w", serr)
+			}
+		}
 		return control.Reply{}, errGone
 	}
 	select {
