@@ -94,7 +94,7 @@ func parseServe(args []string) (*serveFlags, error) {
 	})
 	fs.IntVar(&f.warm, "warm", f.warm, "boxes kept warm for requests with lifecycle.reuse, of all tenants together; 0 = none")
 	fs.StringVar(&f.templates, "templates", "", "file of boxes that are prepared once and copied: see docs/templates.md")
-	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once")
+	fs.IntVar(&f.rules.Starts, "starts", f.rules.Starts, "boxes being made at once; one tenant's are all but one of these")
 	fs.IntVar(&f.rules.Line, "line", f.rules.Line, "requests of one tenant that may wait for a box")
 	fs.Func("resolver", "a DNS server for names that boxes may reach, instead of this host's; may be repeated", addResolver(&f.resolvers))
 	fs.StringVar(&f.logFormat, "log", "text", "text or json")

@@ -35,7 +35,7 @@ func (a Amounts) plus(b Amounts, sign int64) Amounts {
 // Rules bound a Gate.
 type Rules struct {
 	Share  Amounts       // of every tenant; a zero field is no bound
-	Starts int           // boxes being made at once, by all; at least 1
+	Starts int           // boxes being made at once, by all; at least 1. Of several, one tenant gets all but one
 	Line   int           // who may wait, of one tenant; at least 1
 	Wait   time.Duration // the longest wait
 }
@@ -46,6 +46,7 @@ type Gate struct {
 
 	mu     sync.Mutex
 	starts int // free
+	making map[string]int
 	used   map[string]Amounts
 	lines  map[string][]*waiter
 	turn   []string // tenants with a line, whose turn is next first
@@ -58,7 +59,7 @@ type waiter struct {
 
 // NewGate returns an empty gate.
 func NewGate(r Rules) *Gate {
-	return &Gate{rules: r, starts: max(r.Starts, 1), used: map[string]Amounts{}, lines: map[string][]*waiter{}}
+	return &Gate{rules: r, starts: max(r.Starts, 1), making: map[string]int{}, used: map[string]Amounts{}, lines: map[string][]*waiter{}}
 }
 
 // Pass is an admission. Its methods may each be called any number of times.
@@ -155,6 +156,9 @@ func (g *Gate) pass(tenant string, has Amounts) *Pass {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				g.starts++
+				if g.making[tenant]--; g.making[tenant] == 0 {
+					delete(g.making, tenant)
+				}
 				g.serve()
 			})
 		},
@@ -172,17 +176,19 @@ func (g *Gate) pass(tenant string, has Amounts) *Pass {
 }
 
 // serve admits as many as can be. The tenant that was served goes to the end;
-// one whose share has no room is passed over. The lock is held.
+// one whose share has no room is passed over, and so is one that makes as many as it
+// may: what is in a box can make its start take long. The lock is held.
 func (g *Gate) serve() {
 	for i := 0; i < len(g.turn) && g.starts > 0; {
 		tenant := g.turn[i]
 		w := g.lines[tenant][0]
 		next := g.used[tenant].plus(w.wants, 1)
-		if what, _ := over(next, g.rules.Share); what != "" {
+		if what, _ := over(next, g.rules.Share); what != "" || g.making[tenant] >= max(g.rules.Starts-1, 1) {
 			i++
 			continue
 		}
 		g.starts--
+		g.making[tenant]++
 		g.used[tenant] = next
 		close(w.in)
 		g.turn = slices.Delete(g.turn, i, i+1)

@@ -161,3 +161,37 @@ func TestNothingIsLostUnderAStorm(t *testing.T) {
 		t.Errorf("left: %d starts, %v, %v, %v", g.starts, g.used, g.lines, g.turn)
 	}
 }
+
+// What is in a copy can make its start take half a minute.
+func TestATenantWhoseStartsHangLeavesOthersOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(Rules{Starts: 4, Line: 100, Wait: time.Hour})
+		var hang []*Pass
+		for range 3 {
+			hang = append(hang, enter(t, g, "hangs"))
+		}
+		over := make(chan *Pass)
+		go func() {
+			p, err := g.Enter(t.Context(), "hangs", one(), false)
+			if err != nil {
+				t.Error(err)
+			}
+			over <- p
+		}()
+		synctest.Wait()
+		if g.Waiting() != 1 {
+			t.Error("one tenant has all starts")
+		}
+		for range 3 {
+			enter(t, g, "other").Started()
+		}
+		hang[0].Started()
+		(<-over).Started()
+		for _, p := range hang {
+			p.Started()
+		}
+		if g.starts != 4 || len(g.making) != 0 {
+			t.Errorf("%d starts are free, and %v are said to be made", g.starts, g.making)
+		}
+	})
+}
