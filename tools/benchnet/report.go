@@ -34,20 +34,25 @@ func (r result) write() error {
 		r.table(&b, m)
 	}
 	r.memory(&b)
-	for _, p := range r.peers {
-		switch {
-		case p.absent != nil:
-			fmt.Fprintf(&b, "\n**Not measured: %s, %s: %s.**\n", p.name, p.mode, strings.Join(strings.Fields(p.absent.Error()), " "))
-		case len(p.bad) > 0:
-			fmt.Fprintf(&b, "\n**%s, %s, failed %d times, which are not in the figures; at first: %s.**\n", p.name, p.mode, len(p.bad), strings.Join(strings.Fields(p.bad[0]), " "))
-		}
-	}
+	r.rest(&b)
 	fmt.Print(b.String())
 	if r.out == "" {
 		return nil
 	}
 	_ = os.Remove(r.out)
 	return write(r.out, []byte(b.String()), 0o644)
+}
+
+// rest names what is not in the figures.
+func (r result) rest(b *strings.Builder) {
+	for _, p := range r.peers {
+		switch {
+		case p.absent != nil:
+			fmt.Fprintf(b, "\n**Not measured: %s, %s: %s.**\n", p.name, p.mode, strings.Join(strings.Fields(p.absent.Error()), " "))
+		case len(p.bad) > 0:
+			fmt.Fprintf(b, "\n**%s, %s, failed %d times, which are not in the figures; at first: %s.**\n", p.name, p.mode, len(p.bad), strings.Join(strings.Fields(p.bad[0]), " "))
+		}
+	}
 }
 
 func (r result) targets(b *strings.Builder) {
