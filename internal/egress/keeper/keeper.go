@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -82,6 +83,7 @@ type kept struct {
 	generation uint64
 	before     box.Traffic // of gateways that died, as far as it was asked for
 	last       box.Traffic // of this one
+	out        bool        // the gateway that there is could not take it; it is tried again
 	turn       sync.Mutex  // held by who changes any of that
 }
 
@@ -199,6 +201,9 @@ func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, 
 	}
 	before, was := c.policy, c.generation
 	c.policy, c.generation = policy, generation
+	if c.out {
+		return nil
+	}
 	// Whoever goes away meanwhile does not leave it undecided.
 	_, err = k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Update, Cell: string(id), Policy: policy, Generation: generation})
 	if errors.Is(err, errGone) {
@@ -364,7 +369,9 @@ func (k *Keeper) listen(s *session) {
 		case <-s.gone:
 			return
 		case <-tick.C:
-			_, _ = s.ask(context.Background(), control.Request{Op: control.Ping})
+			if _, err := s.ask(context.Background(), control.Request{Op: control.Ping}); err == nil {
+				k.retry(s)
+			}
 		}
 	}
 }
@@ -375,10 +382,7 @@ func (k *Keeper) again() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), k.cfg.Answer)
 	defer cancel()
 	k.mu.Lock()
-	all := make(map[box.ID]*kept, len(k.cells))
-	for id, c := range k.cells {
-		all[id] = c
-	}
+	all := maps.Clone(k.cells)
 	closed := k.closed
 	k.mu.Unlock()
 	if closed || len(all) == 0 {
@@ -414,7 +418,27 @@ func (k *Keeper) attachAgain(ctx context.Context, s *session, id box.ID, c *kept
 		return nil
 	}
 	c.before, c.last = c.sum(), box.Traffic{}
-	return s.attach(ctx, id, c)
+	err := s.attach(ctx, id, c)
+	c.out = err != nil
+	return err
+}
+
+// retry hands over what this gateway could not take before.
+func (k *Keeper) retry(s *session) {
+	k.mu.Lock()
+	all := maps.Clone(k.cells)
+	k.mu.Unlock()
+	for id, c := range all {
+		c.turn.Lock()
+		out := c.out
+		c.turn.Unlock()
+		if !out {
+			continue
+		}
+		if err := k.attachAgain(context.Background(), s, id, c); err == nil {
+			k.cfg.Log.Info("a box has its network again", "box", id)
+		}
+	}
 }
 
 // Try starts the gateway, if there is none, and asks whether it answers. It returns

@@ -115,13 +115,15 @@ func (w wire) resolves(name string) (bool, error) {
 		return false, err
 	}
 	buf := make([]byte, 1<<16)
-	m, err := w.f.Read(buf)
-	if err != nil {
-		return false, err
-	}
 	var a dnsmessage.Message
-	if err := a.Unpack(buf[28:m]); err != nil {
-		return false, err
+	for len(a.Questions) == 0 || a.Questions[0].Name != n { // an earlier question may be answered late
+		m, err := w.f.Read(buf)
+		if err != nil {
+			return false, err
+		}
+		if err := a.Unpack(buf[28:m]); err != nil {
+			return false, err
+		}
 	}
 	switch a.RCode {
 	case dnsmessage.RCodeSuccess:
@@ -329,6 +331,39 @@ func TestALinkThatWasGivenUpIsNoSignOfAGatewaysEnd(t *testing.T) {
 		t.Errorf("it is back: %v", err)
 	}
 	other.want(t, "a.example.com", true)
+}
+
+// What one gateway could not take is tried again, with the rules of then.
+func TestABoxThatAGatewayCouldNotTakeIsTriedAgain(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	w := attach(t, k, id, "a.example.com:443")
+	w.want(t, "a.example.com", true)
+	if _, err := k.ask(t.Context(), control.Request{Op: control.Detach, Cell: string(id)}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := k.find(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.turn.Lock()
+	c.out = true
+	c.turn.Unlock()
+	if ok, err := w.resolves("a.example.com"); ok || err == nil {
+		t.Fatalf("somebody answers: %v, %v", ok, err)
+	}
+	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if ok, _ := w.resolves("b.example.com"); ok {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the box's network does not come")
+		}
+	}
+	w.want(t, "a.example.com", false)
 }
 
 // One that stands still does not know what is in force: another one takes its place.
