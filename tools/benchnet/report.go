@@ -10,11 +10,12 @@ import (
 
 // What is to be reached.
 const (
-	leastSpeed  = 0.2       // of loopback, in the same mode
-	mostConnect = 1.0       // of squid
-	mostQuiet   = 100 << 20 // bytes of the gateway's process for a thousand links
-	mostActive  = 600 << 10 // bytes that each link with a connection adds
-	quietLinks  = 1000
+	leastSpeed   = 0.2       // of loopback, in the same mode
+	mostConnect  = 1.0       // of squid
+	mostQuiet    = 100 << 20 // bytes of the gateway's process for a thousand links
+	mostActive   = 600 << 10 // bytes that each link with a connection adds
+	enoughActive = 50        // or what each adds is mostly what all share
+	quietLinks   = 1000
 )
 
 type result struct {
@@ -73,7 +74,7 @@ func (r result) targets(b *strings.Builder) {
 	if r.quietErr == nil && r.options.quiet == quietLinks {
 		all = float64(r.quiet.after)
 	}
-	if r.activeErr == nil && r.options.active > 0 {
+	if r.activeErr == nil && r.options.active >= enoughActive {
 		each = r.active.each(r.options.active)
 	}
 	fmt.Fprintf(b, "| the gateway's process with %d quiet links | at most 100 MiB | %s MiB | | %s |\n", quietLinks, number(all/(1<<20)), verdict(all, all <= mostQuiet))
