@@ -108,10 +108,6 @@ bench-net: build ## measure the network of boxes beside none and beside squid (r
 bench-neighbours: agent ## a neighbour's p99 without and with four nuisances beside it, as JSON, a line each tier (root)
 	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Latency -v ./test/neighbours | grep '^{'
 
-.PHONY: bench-egress
-bench-egress: agent ## speed of connections through the gateway beside loopback, as a table (root)
-	@go test -count=1 -timeout $(TESTTIME) -tags bench -run Speed -v ./test/egress | grep '^|'
-
 .PHONY: load
 load: agent ## 200 clients on one daemon for five minutes, which is killed now and then: wrong answers, p50, p99, leaks (root)
 	go test -count=1 -timeout 30m -v -tags load ./test/load

@@ -198,7 +198,7 @@ func (w *world) up() error {
 	for _, a := range []string{goodAddr, goodAddr6, evilAddr, privateAddr, privateAddr2, metadataAddr} {
 		for port, serve := range map[string]func(net.Conn, string){
 			"80": w.http, "8080": w.http, "443": func(c net.Conn, at string) { w.http(tls.Server(c, conf), at) },
-			"9000": func(c net.Conn, _ string) { spew(c) }, "5432": w.echo, "6379": w.echo, "853": w.echo, "22": func(c net.Conn, at string) { fmt.Fprint(c, "SSH-2.0-world\r\n"); w.echo(c, at) },
+			"5432": w.echo, "6379": w.echo, "853": w.echo, "22": func(c net.Conn, at string) { fmt.Fprint(c, "SSH-2.0-world\r\n"); w.echo(c, at) },
 		} {
 			l, err := net.Listen("tcp", net.JoinHostPort(a, port))
 			if err != nil {
