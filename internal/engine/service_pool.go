@@ -34,6 +34,9 @@ const (
 	// not wait for longer than the second of these.
 	warmYield     = 100 * time.Millisecond
 	warmYieldMost = 300 * time.Millisecond
+	// Nor while a request's box is being made, but for no longer: there may always be
+	// one, of one tenant or of all.
+	warmPatience = time.Second
 )
 
 // neutralCPU is the quota of a box that is nobody's yet, of a tier whose boxes do
@@ -103,9 +106,9 @@ func specOf(shape pool.Shape, id box.ID) box.Spec {
 
 // make makes a box for nobody, when no request is at that, and not in the moment
 // after a lease: whoever got a box uses it now, and a start would take their
-// processor.
+// processor. It waits for neither without end.
 func (w *warmth) make(ctx context.Context, shape pool.Shape) (box.Lasting, error) {
-	for begun := time.Now(); w.s.building.Load() > 0 || w.justLeased(time.Since(begun)); {
+	for begun := time.Now(); w.mustYield(time.Since(begun)); {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -125,6 +128,11 @@ func (w *warmth) make(ctx context.Context, shape pool.Shape) (box.Lasting, error
 		return nil, err
 	}
 	return b, nil
+}
+
+// mustYield reports whether a maker that has waited for so long waits on.
+func (w *warmth) mustYield(waited time.Duration) bool {
+	return w.s.building.Load() > 0 && waited < warmPatience || w.justLeased(waited)
 }
 
 // justLeased reports whether a box was leased a moment ago, to a maker that has

@@ -166,6 +166,38 @@ func TestTwoHundredAtOnceGetFiveWarmBoxesOnceEach(t *testing.T) {
 	}
 }
 
+// Requests that are always at making some box, of whatever shape, keep nobody's warm
+// boxes from being made.
+func TestWarmBoxesAreMadeWhileRequestsMakeOthers(t *testing.T) {
+	b := warmBench(t, 2)
+	hang := make(chan struct{})
+	var hangs atomic.Int32
+	b.tier.create = func(s box.Spec) error {
+		if s.Tenant != "" { // somebody's
+			hangs.Add(1)
+			<-hang
+		}
+		return nil
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := b.Create(t.Context(), alice(), box.CreateRequest{}); err != nil {
+			t.Error(err)
+		}
+	})
+	for hangs.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 4 { // more than there were
+		b.ready(2)
+		if i := b.make(reuse(2)); i.Start != box.StartWarm {
+			t.Errorf("%s (%s)", i.Start, i.StartReason)
+		}
+	}
+	close(hang)
+	all.Wait()
+}
+
 func TestABoxThatFailsOnUseOrWasChangedGivesWayToAnother(t *testing.T) {
 	for name, spoil := range map[string]func(*plainBox){
 		"it cannot be bound": func(h *plainBox) { h.unbound = errors.New("no") },
