@@ -132,6 +132,16 @@ func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
 		if a := counted(t, b, 0); a.MemoryKills == 0 {
 			t.Errorf("account %+v", a)
 		}
+		// While programs fight for the last page the agent waits in line with them.
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			_, err := g.Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}}})
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the agent answers no more: %v", err)
+			}
+		}
 		run(t, g, "true")
 		p.destroy(t, b)
 	})
