@@ -192,29 +192,31 @@ func nextBox(t *testing.T, p place) {
 	}
 }
 
+// networkRules are told with what a box that is made by them says: its interfaces,
+// and whether a name leads anywhere. What is empty is refused.
 func networkRules(t *testing.T, p place) {
-	for text, refused := range map[string]bool{
-		"mode: none, allowlist: []":                     false,
-		"mode: none, allowlist: [\"example.test:443\"]": true,
-		"mode: allowlist, allowlist: []":                true,
-		"mode: allowlist, allowlist: [\"*:*:*\"]":       true,
-		"mode: none, allowlist: [\"\"]":                 true,
-		"mode: none, allowlist: {}":                     true,
-		"mode: any":                                     true,
-		"mod: none":                                     true,
+	const nothing, answers = "ran lo", "ran lo eth0"
+	for text, want := range map[string]string{
+		"mode: none, allowlist: []":                     nothing,
+		"mode: none, allowlist: [\"example.test:443\"]": "",
+		"mode: allowlist, allowlist: []":                answers, // a network in which nothing is allowed
+		"mode: allowlist, allowlist: [\"*:*:*\"]":       "",
+		"mode: none, allowlist: [\"\"]":                 "",
+		"mode: none, allowlist: {}":                     "",
+		"mode: any":                                     "",
+		"mod: none":                                     "",
 	} {
 		file := filepath.Join(harness.Dir(t, p.user), "sunaba.yaml")
 		if err := os.WriteFile(file, []byte("sandbox:\n  network: {"+text+"}\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		args := slices.Concat([]string{"--config", file}, flags(p.tier), []string{"--", "sh", "-c", "echo ran; cut -d: -f1 /proc/net/dev | tail -n +3"})
+		args := slices.Concat([]string{"--config", file}, flags(p.tier), []string{"--", "sh", "-c", "echo ran; cut -d: -f1 /proc/net/dev | tail -n +3; getent hosts example.test"})
 		rep := harness.Report(t, p.user, args...)
-		ran := strings.HasPrefix(rep.StdoutClean, "ran")
-		if ran == refused || refused && (rep.Error == nil || rep.Error.Kind != box.Invalid && rep.Error.Kind != box.Unsupported) {
-			t.Errorf("%s: it ran: %v, error %+v", text, ran, rep.Error)
+		if got := strings.Join(strings.Fields(rep.StdoutClean), " "); got != want {
+			t.Errorf("%s: %q, not %q", text, got, want)
 		}
-		if ran && strings.Join(strings.Fields(rep.StdoutClean), " ") != "ran lo" {
-			t.Errorf("%s: interfaces %q", text, rep.StdoutClean)
+		if want == "" && (rep.Error == nil || rep.Error.Kind != box.Invalid && rep.Error.Kind != box.Unsupported) {
+			t.Errorf("%s: error %+v", text, rep.Error)
 		}
 	}
 }
