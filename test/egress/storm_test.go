@@ -93,8 +93,17 @@ func TestAStormInOneBoxAndKillsLeaveTheOthersTheirNetwork(t *testing.T) {
 			holds(d, t, f, quiet.ID)
 		}
 		raging()
-		if err := syscall.Kill(gateways(t, d.Pid())[0], syscall.SIGKILL); err != nil {
+		killed := gateways(t, d.Pid())
+		if err := syscall.Kill(killed[0], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if now := gateways(t, d.Pid()); len(now) == 1 && now[0] != killed[0] {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("no gateway comes in the place of the one that was killed")
+			}
 		}
 		waitUp(t, d, quiet.ID)
 		raging()
