@@ -109,6 +109,19 @@ func onlyOPT(b []byte, n int) bool {
 			return false
 		}
 		size := 11 + int(binary.BigEndian.Uint16(b[9:]))
+		if size > len(b) || !options(b[11:size]) {
+			return false
+		}
+		b = b[size:]
+	}
+	return len(b) == 0
+}
+
+// options reports whether b is whole options, each a code, a length and so many
+// bytes (RFC 6891 6.1.2). Nothing is done by them.
+func options(b []byte) bool {
+	for len(b) >= 4 {
+		size := 4 + int(binary.BigEndian.Uint16(b[2:]))
 		if size > len(b) {
 			return false
 		}
