@@ -224,26 +224,13 @@ func (b *boxCall) step(ctx context.Context, do func(context.Context, box.Caller,
 
 // boxRemove destroys what it can, and tells of the first that it could not.
 func boxRemove(ctx context.Context, b *boxCall) (int, error) {
-	var failed error
-	var gone []box.ID
-	for n := range b.args {
+	return b.each("destroyed", func(n int) (string, error) {
 		id, err := b.id(n)
 		if err == nil {
 			err = b.c.Destroy(ctx, box.Caller{}, id)
 		}
-		switch {
-		case err == nil:
-			gone = append(gone, id)
-		case failed == nil:
-			failed = err
-		default:
-			say(err.Error())
-		}
-	}
-	if failed != nil {
-		return 0, failed
-	}
-	return 0, b.show(map[string]any{"destroyed": gone}, func() {})
+		return string(id), err
+	})
 }
 
 // processOut is a program as `-o json` tells of it.

@@ -117,13 +117,19 @@ func volumeDelete(ctx context.Context, b *boxCall) (int, error) {
 
 // removed removes each of the call's arguments, and shows which.
 func (b *boxCall) removed(remove func(string) error) (int, error) {
+	return b.each("removed", func(n int) (string, error) { return b.args[n], remove(b.args[n]) })
+}
+
+// each does something to the n-th of the call's arguments, for all of them, and shows
+// what it was done to, under a key. The first failure is returned, others are said.
+func (b *boxCall) each(key string, do func(n int) (string, error)) (int, error) {
 	var failed error
-	gone := []string{}
-	for _, ref := range b.args {
-		err := remove(ref)
+	done := []string{}
+	for n := range b.args {
+		name, err := do(n)
 		switch {
 		case err == nil:
-			gone = append(gone, ref)
+			done = append(done, name)
 		case failed == nil:
 			failed = err
 		default:
@@ -133,5 +139,5 @@ func (b *boxCall) removed(remove func(string) error) (int, error) {
 	if failed != nil {
 		return 0, failed
 	}
-	return 0, b.show(map[string]any{"removed": gone}, func() {})
+	return 0, b.show(map[string]any{key: done}, func() {})
 }
