@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,28 +79,9 @@ func holds(d *harness.Server, t *testing.T, f *farm, id string) {
 	}
 }
 
-// gateways lists the gateways that are a daemon's children.
-func gateways(t *testing.T, daemon int) (pids []int) {
+func gateways(t *testing.T, daemon int) []int {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range all {
-		line, err := os.ReadFile(name)
-		if err != nil || !strings.HasPrefix(string(line), "sunaba-gate\x00") {
-			continue
-		}
-		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		if f := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])); len(f) > 1 && f[1] == strconv.Itoa(daemon) && f[0] != "Z" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return harness.Gateways(t, daemon)
 }
 
 func eachDaemon(t *testing.T, fn func(t *testing.T, d *harness.Server, u harness.User, f *farm), args ...string) {

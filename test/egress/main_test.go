@@ -8,62 +8,40 @@
 package egress
 
 import (
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/test/harness"
+	"github.com/sunaba-dev/sunaba/test/upstream"
 )
 
-// inside marks the process in the fresh namespace.
-const inside = "SUNABA_TEST_EGRESS_INSIDE"
+const (
+	resolverAddr = upstream.Resolver
+	goodAddr     = upstream.GoodAddr
+	goodAddr6    = upstream.GoodAddr6
+	evilAddr     = upstream.EvilAddr
+	privateAddr  = upstream.PrivateAddr
+	privateAddr2 = upstream.PrivateAddr2
+	metadataAddr = upstream.MetadataAddr
+	here4        = upstream.Here4
+)
 
-// outer is the world, of a process in the namespace.
-var outer = sync.OnceValues(setUp)
+func TestMain(m *testing.M) {
+	os.Exit(upstream.Main(func() int { return harness.Main(m) }))
+}
 
-func TestMain(m *testing.M) { os.Exit(mainCode(m)) }
+type seen = upstream.Seen
 
-func mainCode(m *testing.M) int {
-	switch {
-	case os.Args[0] == argvWorld:
-		if err := worldMain(); err != nil {
-			fmt.Fprintln(os.Stderr, "world:", err)
-			return 1
-		}
-		return 0
-	case os.Geteuid() != 0:
-		return m.Run() // every test says why it is skipped
-	case os.Getenv(inside) == "":
-		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-		cmd.Env = append(os.Environ(), inside+"=1")
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-		err := cmd.Run()
-		if e, ok := errors.AsType[*exec.ExitError](err); ok {
-			return e.ExitCode()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return 0
-	}
-	return harness.Main(m)
+// farm is the world: test/upstream.
+type farm struct{ *upstream.Farm }
+
+func (f *farm) take(t testing.TB) []seen {
+	t.Helper()
+	return f.Take(t)
 }
 
 // theWorld is for tests, which need it.
 func theWorld(t *testing.T) *farm {
 	t.Helper()
-	if os.Getenv(inside) == "" {
-		t.Skip("a world in network namespaces takes root")
-	}
-	f, err := outer()
-	if err != nil {
-		t.Fatalf("cannot make the world: %v", err)
-	}
-	return f
+	return &farm{upstream.Of(t)}
 }

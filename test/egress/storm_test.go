@@ -2,9 +2,6 @@ package egress
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -85,7 +82,7 @@ func TestAStormInOneBoxAndKillsLeaveTheOthersTheirNetwork(t *testing.T) {
 			if len(gate) != 1 {
 				t.Fatalf("gateways: %v", gate)
 			}
-			if mib := resident(t, gate[0]) >> 10; mib > 256 {
+			if mib := harness.Resident(t, gate[0]) >> 10; mib > 256 {
 				t.Errorf("the gateway holds %d MiB", mib)
 			} else {
 				t.Logf("the gateway holds %d MiB", mib)
@@ -112,24 +109,4 @@ func TestAStormInOneBoxAndKillsLeaveTheOthersTheirNetwork(t *testing.T) {
 		waitUp(t, d, quiet.ID)
 		raging()
 	})
-}
-
-// resident is what a process holds, in KiB.
-func resident(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(v), " kB"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib
-		}
-	}
-	t.Fatal("no VmRSS")
-	return 0
 }

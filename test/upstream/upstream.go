@@ -1,4 +1,4 @@
-package egress
+package upstream
 
 import (
 	"bufio"
@@ -26,35 +26,37 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The world is a process in a network namespace of its own, which is reached by one
-// pair of interfaces from the namespace that the tests run in. It has public
-// addresses, private ones, and that of clouds' metadata service, and writes down every
-// packet, question, connection and byte that comes.
 const (
 	argvWorld = "egress-world"
 
-	here4, there4 = "10.9.0.1", "10.9.0.2"
+	// Here4 is this host's, in the namespace of the tests.
+	Here4, there4 = "10.9.0.1", "10.9.0.2"
 	here6, there6 = "fd00:9::1", "fd00:9::2"
-	resolverAddr  = "9.9.9.10"
-	goodAddr      = "93.184.215.14"
-	goodAddr6     = "2606:2800:21f::14"
-	evilAddr      = "93.184.215.66"
-	privateAddr   = "10.20.30.40"
-	privateAddr2  = "10.20.31.40"
-	metadataAddr  = "169.254.169.254"
+
+	// Resolver answers for all names that there are.
+	Resolver = "9.9.9.10"
+	// GoodAddr and GoodAddr6 have what most names lead to, EvilAddr the others.
+	GoodAddr  = "93.184.215.14"
+	GoodAddr6 = "2606:2800:21f::14"
+	EvilAddr  = "93.184.215.66"
+	// PrivateAddr, another one, and that of clouds' metadata service are where nobody
+	// from outside should get.
+	PrivateAddr  = "10.20.30.40"
+	PrivateAddr2 = "10.20.31.40"
+	MetadataAddr = "169.254.169.254"
 )
 
-// seen is one thing that came to the world.
-type seen struct {
+// Seen is one thing that came to the world.
+type Seen struct {
 	Kind string // packet, dns, conn, data
 	At   string // address and port
 	What string
 }
 
-func (s seen) String() string { return fmt.Sprintf("%s %s %.300q", s.Kind, s.At, s.What) }
+func (s Seen) String() string { return fmt.Sprintf("%s %s %.300q", s.Kind, s.At, s.What) }
 
-// farm is the tests' end of the world.
-type farm struct {
+// Farm is the tests' end of the world. It is safe for concurrent use.
+type Farm struct {
 	cmd *exec.Cmd
 	in  io.Writer
 	out *bufio.Scanner
@@ -63,13 +65,13 @@ type farm struct {
 
 // setUp makes the namespaces and the world in them. It is for a process in a fresh
 // network namespace.
-func setUp() (*farm, error) {
+func setUp() (*Farm, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{argvWorld}
 	cmd.Env = []string{}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	f := &farm{cmd: cmd}
+	f := &Farm{cmd: cmd}
 	in, err := f.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func setUp() (*farm, error) {
 	f.out.Buffer(nil, 64<<20)
 	for _, c := range []string{
 		"link set lo up", "link add up0 type veth peer name down0", fmt.Sprintf("link set down0 netns %d", f.cmd.Process.Pid),
-		"addr add " + here4 + "/30 dev up0", "-6 addr add " + here6 + "/64 dev up0 nodad", "link set up0 up",
+		"addr add " + Here4 + "/30 dev up0", "-6 addr add " + here6 + "/64 dev up0 nodad", "link set up0 up",
 		"route add default via " + there4,
 	} {
 		if err := ip(c); err != nil {
@@ -109,7 +111,7 @@ func ip(args string) error {
 	return nil
 }
 
-func (f *farm) ask(what string, answer any) error {
+func (f *Farm) ask(what string, answer any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, err := fmt.Fprintln(f.in, what); err != nil {
@@ -121,10 +123,10 @@ func (f *farm) ask(what string, answer any) error {
 	return json.Unmarshal(f.out.Bytes(), answer)
 }
 
-// take returns what has come since the last time.
-func (f *farm) take(t testing.TB) []seen {
+// Take returns what has come since the last time.
+func (f *Farm) Take(t testing.TB) []Seen {
 	t.Helper()
-	var all []seen
+	var all []Seen
 	if err := f.ask("take", &all); err != nil {
 		t.Fatal(err)
 	}
@@ -134,14 +136,14 @@ func (f *farm) take(t testing.TB) []seen {
 // world is the process itself.
 type world struct {
 	mu    sync.Mutex
-	all   []seen
+	all   []Seen
 	flips map[string]int
 }
 
 func (w *world) note(kind, at, what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all = append(w.all, seen{kind, at, what})
+	w.all = append(w.all, Seen{kind, at, what})
 }
 
 func worldMain() error {
@@ -162,7 +164,7 @@ func worldMain() error {
 			w.all = nil
 			w.mu.Unlock()
 			if all == nil {
-				all = []seen{}
+				all = []Seen{}
 			}
 			if err := out.Encode(all); err != nil {
 				return err
@@ -173,8 +175,8 @@ func worldMain() error {
 }
 
 func (w *world) up() error {
-	cmds := []string{"link set lo up", "addr add " + there4 + "/30 dev down0", "-6 addr add " + there6 + "/64 dev down0 nodad", "link set down0 up", "-6 addr add " + goodAddr6 + "/128 dev lo nodad"}
-	for _, a := range []string{resolverAddr, goodAddr, evilAddr, privateAddr, privateAddr2, metadataAddr} {
+	cmds := []string{"link set lo up", "addr add " + there4 + "/30 dev down0", "-6 addr add " + there6 + "/64 dev down0 nodad", "link set down0 up", "-6 addr add " + GoodAddr6 + "/128 dev lo nodad"}
+	for _, a := range []string{Resolver, GoodAddr, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr} {
 		cmds = append(cmds, "addr add "+a+"/32 dev lo")
 	}
 	for _, c := range cmds {
@@ -185,7 +187,7 @@ func (w *world) up() error {
 	if err := w.watch(); err != nil {
 		return err
 	}
-	pc, err := net.ListenPacket("udp", resolverAddr+":53")
+	pc, err := net.ListenPacket("udp", Resolver+":53")
 	if err != nil {
 		return err
 	}
@@ -195,7 +197,7 @@ func (w *world) up() error {
 		return err
 	}
 	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10}
-	for _, a := range []string{goodAddr, goodAddr6, evilAddr, privateAddr, privateAddr2, metadataAddr} {
+	for _, a := range []string{GoodAddr, GoodAddr6, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr} {
 		for port, serve := range map[string]func(net.Conn, string){
 			"80": w.http, "8080": w.http, "443": func(c net.Conn, at string) { w.http(tls.Server(c, conf), at) },
 			"5432": w.echo, "6379": w.echo, "853": w.echo, "22": func(c net.Conn, at string) { fmt.Fprint(c, "SSH-2.0-world\r\n"); w.echo(c, at) },
@@ -325,7 +327,7 @@ func (w *world) dns(pc net.PacketConn) {
 			continue
 		}
 		name := strings.TrimSuffix(q.Questions[0].Name.String(), ".")
-		w.note("dns", resolverAddr, name+" "+strings.TrimPrefix(q.Questions[0].Type.String(), "Type"))
+		w.note("dns", Resolver, name+" "+strings.TrimPrefix(q.Questions[0].Type.String(), "Type"))
 		a := dnsmessage.Message{Header: dnsmessage.Header{ID: q.ID, Response: true, RecursionAvailable: true}, Questions: q.Questions}
 		switch name {
 		case "hang.example.com":
@@ -348,20 +350,20 @@ func (w *world) answer(a *dnsmessage.Message, name string) dnsmessage.RCode {
 	case name == "cname.example.com":
 		a.Answers = append(a.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: owner, Class: dnsmessage.ClassINET}, Body: &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName("priv.example.com.")}})
 		owner = dnsmessage.MustNewName("priv.example.com.")
-		addrs = []string{privateAddr}
+		addrs = []string{PrivateAddr}
 	case name == "flip.example.com":
 		w.mu.Lock()
 		w.flips[a.Questions[0].Type.String()]++
 		odd := w.flips[a.Questions[0].Type.String()]%2 == 1
 		w.mu.Unlock()
-		addrs = []string{metadataAddr}
+		addrs = []string{MetadataAddr}
 		if odd {
-			addrs = []string{goodAddr}
+			addrs = []string{GoodAddr}
 		}
 	default:
 		addrs = names()[name]
 		if addrs == nil && strings.HasSuffix(name, ".wild.example.com") {
-			addrs = []string{goodAddr}
+			addrs = []string{GoodAddr}
 		}
 	}
 	if addrs == nil {
@@ -383,11 +385,11 @@ func (w *world) answer(a *dnsmessage.Message, name string) dnsmessage.RCode {
 // names are those of the world.
 func names() map[string][]string {
 	return map[string][]string{
-		"api.example.com": {goodAddr}, "open.example.com": {goodAddr}, "ssh.example.com": {goodAddr}, "raw.example.com": {goodAddr}, "other.example.com": {goodAddr},
-		"six.example.com": {goodAddr6}, "evil.example.net": {evilAddr}, "evil-wild.example.com": {evilAddr}, "wild.example.com": {goodAddr},
-		"meta.example.com": {metadataAddr}, "loop.example.com": {"127.0.0.1"}, "priv.example.com": {privateAddr}, "mixed.example.com": {goodAddr, metadataAddr},
-		"mapped.example.com": {"::ffff:127.0.0.1"}, "nat64.example.com": {"64:ff9b::a9fe:a9fe"}, "self.example.com": {here4}, "zero.example.com": {"0.0.0.0"}, "doc.example.com": {"192.0.2.1"},
-		"cgnat.example.com": {"100.64.0.1"}, "bench.example.com": {"198.18.0.1"}, "sixtofour.example.com": {"2002:a9fe:a9fe::1"}, "db.example.com": {privateAddr}, "dbout.example.com": {goodAddr},
+		"api.example.com": {GoodAddr}, "open.example.com": {GoodAddr}, "ssh.example.com": {GoodAddr}, "raw.example.com": {GoodAddr}, "other.example.com": {GoodAddr},
+		"six.example.com": {GoodAddr6}, "evil.example.net": {EvilAddr}, "evil-wild.example.com": {EvilAddr}, "wild.example.com": {GoodAddr},
+		"meta.example.com": {MetadataAddr}, "loop.example.com": {"127.0.0.1"}, "priv.example.com": {PrivateAddr}, "mixed.example.com": {GoodAddr, MetadataAddr},
+		"mapped.example.com": {"::ffff:127.0.0.1"}, "nat64.example.com": {"64:ff9b::a9fe:a9fe"}, "self.example.com": {Here4}, "zero.example.com": {"0.0.0.0"}, "doc.example.com": {"192.0.2.1"},
+		"cgnat.example.com": {"100.64.0.1"}, "bench.example.com": {"198.18.0.1"}, "sixtofour.example.com": {"2002:a9fe:a9fe::1"}, "db.example.com": {PrivateAddr}, "dbout.example.com": {GoodAddr},
 	}
 }
 
