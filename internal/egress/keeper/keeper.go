@@ -83,7 +83,7 @@ type kept struct {
 	generation uint64
 	before     box.Traffic // of gateways that died, as far as it was asked for
 	last       box.Traffic // of this one
-	out        bool        // the gateway that there is could not take it; it is tried again
+	at         *session    // the gateway that has it, if that is the one that there is; else it is tried again
 	turn       sync.Mutex  // held by who changes any of that
 }
 
@@ -165,6 +165,9 @@ func (k *Keeper) attach(ctx context.Context, id box.ID, c *kept) error {
 		if err = s.attach(ctx, id, c); !errors.Is(err, errGone) {
 			return err
 		}
+		if ctx.Err() != nil {
+			return box.Errorf(box.Unavailable, op, "cannot wait for the gateway: %w", ctx.Err())
+		}
 	}
 }
 
@@ -201,13 +204,16 @@ func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, 
 	}
 	before, was := c.policy, c.generation
 	c.policy, c.generation = policy, generation
-	if c.out {
-		return nil
+	k.mu.Lock()
+	s := k.now
+	k.mu.Unlock()
+	if s == nil || c.at != s {
+		return nil // whoever comes gets it
 	}
 	// Whoever goes away meanwhile does not leave it undecided.
-	_, err = k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Update, Cell: string(id), Policy: policy, Generation: generation})
+	_, err = s.ask(context.WithoutCancel(ctx), control.Request{Op: control.Update, Cell: string(id), Policy: policy, Generation: generation})
 	if errors.Is(err, errGone) {
-		return nil // whoever comes gets it
+		return nil
 	}
 	if err != nil {
 		c.policy, c.generation = before, was
@@ -407,20 +413,18 @@ func (k *Keeper) again() bool {
 }
 
 // attachAgain hands a box over to a gateway that took the place of another one, unless
-// it was given up meanwhile.
+// it was given up meanwhile, or that gateway has it.
 func (k *Keeper) attachAgain(ctx context.Context, s *session, id box.ID, c *kept) error {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	k.mu.Lock()
 	there := k.cells[id] == c
 	k.mu.Unlock()
-	if !there {
+	if !there || c.at == s {
 		return nil
 	}
 	c.before, c.last = c.sum(), box.Traffic{}
-	err := s.attach(ctx, id, c)
-	c.out = err != nil
-	return err
+	return s.attach(ctx, id, c)
 }
 
 // retry hands over what this gateway could not take before.
@@ -430,9 +434,9 @@ func (k *Keeper) retry(s *session) {
 	k.mu.Unlock()
 	for id, c := range all {
 		c.turn.Lock()
-		out := c.out
+		has := c.at == s
 		c.turn.Unlock()
-		if !out {
+		if has {
 			continue
 		}
 		if err := k.attachAgain(context.Background(), s, id, c); err == nil {

@@ -347,7 +347,7 @@ func TestABoxThatAGatewayCouldNotTakeIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.turn.Lock()
-	c.out = true
+	c.at = nil
 	c.turn.Unlock()
 	if ok, err := w.resolves("a.example.com"); ok || err == nil {
 		t.Fatalf("somebody answers: %v, %v", ok, err)
@@ -363,6 +363,58 @@ func TestABoxThatAGatewayCouldNotTakeIsTriedAgain(t *testing.T) {
 			t.Fatal("the box's network does not come")
 		}
 	}
+	w.want(t, "a.example.com", false)
+}
+
+// Rules may change while a gateway comes up that has not taken the box yet: that is
+// no error, and it takes the box with the rules of then.
+func TestRulesChangeBeforeTheNextGatewayHasTheBox(t *testing.T) {
+	k, _ := newKeeper(t)
+	attach(t, k, box.NewID(), "a.example.com:443") // there is a gateway
+	ours, theirs, err := nic.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	id := box.NewID()
+	k.mu.Lock()
+	k.cells[id] = &kept{link: box.Link{File: ours, Kind: box.LinkSeqpacket}, policy: policy(t, "a.example.com:443"), generation: 1}
+	k.mu.Unlock()
+	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
+		t.Fatal(err)
+	}
+	k.retry(k.now)
+	w := wire{theirs}
+	w.want(t, "b.example.com", true)
+	w.want(t, "a.example.com", false)
+}
+
+// Whoever gives up while a gateway is slow to take a box is not answered before it is
+// known whether it has it: else it would have rules that no change reaches.
+func TestABoxIsNotGivenUpWhileAGatewayTakesIt(t *testing.T) {
+	k, _ := newKeeper(t)
+	attach(t, k, box.NewID(), "a.example.com:443") // there is a gateway
+	ours, theirs, err := nic.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	pid := k.PID()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(500*time.Millisecond, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	id := box.NewID()
+	if err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1); err != nil {
+		t.Fatalf("it was given up: %v", err)
+	}
+	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
+		t.Fatal(err)
+	}
+	w := wire{theirs}
+	w.want(t, "b.example.com", true)
 	w.want(t, "a.example.com", false)
 }
 

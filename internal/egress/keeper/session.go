@@ -116,8 +116,15 @@ func (s *session) ask(ctx context.Context, req control.Request, files ...*os.Fil
 	}
 }
 
+// attach hands a box over. Whoever calls has the box's turn. It is waited for until
+// there is an answer, or the gateway is gone: one that takes the box after all that
+// was given up would have rules that no change reaches.
 func (s *session) attach(ctx context.Context, id box.ID, c *kept) error {
-	_, err := s.ask(ctx, control.Request{Op: control.Attach, Cell: string(id), Kind: c.link.Kind, Policy: c.policy, Generation: c.generation}, c.link.File)
+	c.at = nil
+	_, err := s.ask(context.WithoutCancel(ctx), control.Request{Op: control.Attach, Cell: string(id), Kind: c.link.Kind, Policy: c.policy, Generation: c.generation}, c.link.File)
+	if err == nil {
+		c.at = s
+	}
 	return err
 }
 
