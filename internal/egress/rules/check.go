@@ -18,7 +18,11 @@ const (
 	MaxRules = 256 // of one entry
 	maxPorts = 64  // of one entry
 	maxPaths = 512 // of all rules of an entry together
-	maxName  = 255 // bytes
+	// Of all entries together. Rules and paths of an entry are compared pair by pair,
+	// so that this bounds how long it takes to check what a caller sends.
+	maxAllRules = 4096
+	maxAllPaths = 8192
+	maxName     = 255 // bytes
 )
 
 // problem is something that a policy may not say, or, with warn, should not.
@@ -32,8 +36,10 @@ type problem struct {
 // checker looks at values only, so that a policy is refused for the same
 // reasons whichever way it came.
 type checker struct {
-	p   *Policy
-	out []problem
+	p            *Policy
+	out          []problem
+	rules, paths int // seen so far
+	full         bool
 }
 
 func (c *checker) add(host, rule int, key, fix, format string, args ...any) {
@@ -251,7 +257,7 @@ func (c *checker) host(i int, h *Host) {
 	if h.Mode == TCP && h.Host.Wild() {
 		bad("host", "name the one host", "raw bytes go to one host: a wildcard cannot have protocol: tcp")
 	}
-	c.rules(i, h)
+	c.ofRequests(i, h)
 }
 
 func (c *checker) hostName(i int, h *Host) {
@@ -297,13 +303,16 @@ func (c *checker) cidr(i int, h *Host) {
 	}
 }
 
-func (c *checker) rules(i int, h *Host) {
+func (c *checker) ofRequests(i int, h *Host) {
 	if len(h.Rules) > 0 && h.Mode != HTTP {
 		c.add(i, -1, "rules", "", "rules are for requests, which are read in plain HTTP only")
 		return
 	}
 	if len(h.Rules) > MaxRules {
 		c.add(i, -1, "rules", "", "it has %d rules; allowed: at most %d", len(h.Rules), MaxRules)
+		return
+	}
+	if c.full {
 		return
 	}
 	names := map[string]bool{}
@@ -325,6 +334,12 @@ func (c *checker) rules(i int, h *Host) {
 			if !slices.Contains(Methods(), m) {
 				bad("methods", "", "the method %+.20q cannot be allowed; allowed: %s", m, strings.Join(Methods(), ", "))
 			}
+		}
+		c.rules, c.paths = c.rules+1, c.paths+len(r.Paths)
+		if c.rules > maxAllRules || c.paths > maxAllPaths {
+			c.full = true
+			c.add(i, -1, "rules", "", "the policy has more rules or paths up to here than it may; allowed: %d rules and %d paths in all", maxAllRules, maxAllPaths)
+			return
 		}
 		if paths += len(r.Paths); paths > maxPaths {
 			bad("paths", "", "the rules of the entry have %d paths up to here; allowed: at most %d", paths, maxPaths)

@@ -190,11 +190,8 @@ func liftedRule(after *Policy, h *Host, d *Rule) []Reach {
 
 // meetsWide is meets for a rule that denies, whose paths are taken widely.
 func (r *Rule) meetsWide(d *Rule) bool {
-	wide := func(p Path) []string { return liberal(segments(p.text)) }
-	return slices.ContainsFunc(r.methods(), d.onMethod) &&
-		slices.ContainsFunc(r.paths(), func(p Path) bool {
-			return slices.ContainsFunc(d.paths(), func(q Path) bool { return meets(wide(p), wide(q)) })
-		})
+	wide := func(p Path) string { return strings.Join(liberal(segments(p.text)), "/") }
+	return slices.ContainsFunc(r.methods(), d.onMethod) && somePath(r, d, func(p, q Path) bool { return meets(wide(p), wide(q)) })
 }
 
 func (r Reach) describe() string {

@@ -289,6 +289,8 @@ func TestWhatDoesNotOverlapIsAccepted(t *testing.T) {
 func TestWhatIsLikelyNotMeantIsAWarning(t *testing.T) {
 	for host, want := range map[string]string{
 		`{ host: "*.workers.dev", tls: splice }`: "many owners", `{ host: "*.blob.core.windows.net", tls: splice }`: "many owners", `{ host: "*.s3.eu-central-1.amazonaws.com", tls: splice }`: "many owners",
+		`{ host: "*.compute.amazonaws.com", tls: splice }`: "many owners", `{ host: "*.run.app", tls: splice }`: "many owners", `{ host: "*.core.windows.net", tls: splice }`: "many owners",
+		`{ host: "*.digitaloceanspaces.com", tls: splice }`: "many owners", `{ host: "*.city.kawasaki.jp", tls: splice }`: "", `{ host: "*.a.co.uk", tls: splice }`: "", `{ host: run.app, tls: splice }`: "",
 		`{ host: "*.github.io", tls: splice }`: "many owners", `{ host: "*.amazonaws.com", tls: splice }`: "many owners", `{ host: "*.my.a.test", tls: splice }`: "",
 		"{ host: a.test, tls: splice }\n  - { host: a.test, tls: splice }": "allows all of it already", "{ host: a.a.test, tls: splice }\n  - { host: '*.a.test', tls: splice }": "allows all of it already",
 		"{ host: a.test, port: 80, rules: [ { paths: [/a/**] }, { paths: [/a/b] } ] }": "allows all that",

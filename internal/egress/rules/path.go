@@ -85,53 +85,53 @@ func (p *Path) UnmarshalText(text []byte) error {
 	return err
 }
 
+// all reports whether the pattern stands for each path.
+func (p Path) all() bool { return p.text == "/**" }
+
 // Meets reports whether some path is both p's and q's.
 func (p Path) Meets(q Path) bool {
-	if p.text == "" || q.text == "" {
-		return false
-	}
-	return meets(segments(p.text), segments(q.text))
+	return p.text != "" && q.text != "" && meets(p.text[1:], q.text[1:])
 }
 
-func meets(p, q []string) bool {
+// meets goes through two patterns side by side, and allocates nothing: each pair of
+// a policy is looked at.
+func meets(p, q string) bool {
 	for {
+		a, pRest, pMore := strings.Cut(p, "/")
+		b, qRest, qMore := strings.Cut(q, "/")
 		switch {
-		case len(p) == 0 && len(q) == 0:
+		case a == "**", b == "**": // at the end, it takes whatever the other asks for
 			return true
-		case len(p) > 0 && p[0] == "**", len(q) > 0 && q[0] == "**":
-			// It is at the end and takes whatever the other asks for.
-			return true
-		case len(p) == 0 || len(q) == 0:
+		case a != b && (a != "*" || b == "") && (b != "*" || a == ""):
 			return false
-		case p[0] == q[0], p[0] == "*" && q[0] != "", q[0] == "*" && p[0] != "":
-			p, q = p[1:], q[1:]
-		default:
-			return false
+		case !pMore:
+			return !qMore || qRest == "**"
+		case !qMore:
+			return pRest == "**"
 		}
+		p, q = pRest, qRest
 	}
 }
 
 // Covers reports whether each path that q stands for is one of p's.
 func (p Path) Covers(q Path) bool {
-	if p.text == "" || q.text == "" {
-		return false
-	}
-	return covers(segments(p.text), segments(q.text))
+	return p.text != "" && q.text != "" && covers(p.text[1:], q.text[1:])
 }
 
-func covers(p, q []string) bool {
+func covers(p, q string) bool {
 	for {
+		a, pRest, pMore := strings.Cut(p, "/")
+		b, qRest, qMore := strings.Cut(q, "/")
 		switch {
-		case len(p) > 0 && p[0] == "**":
+		case a == "**":
 			return true
-		case len(q) > 0 && q[0] == "**":
+		case b == "**", a != b && (a != "*" || b == ""):
 			return false
-		case len(p) == 0 || len(q) == 0:
-			return len(p) == 0 && len(q) == 0
-		case p[0] == "*" && q[0] != "", p[0] == q[0]:
-			p, q = p[1:], q[1:]
-		default:
+		case !qMore:
+			return !pMore || pRest == "**"
+		case !pMore:
 			return false
 		}
+		p, q = pRest, qRest
 	}
 }

@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// large is a policy that is as long as a file may be, made of entries.
+func large(entry func(i int) string) string {
+	var b strings.Builder
+	b.WriteString("version: 1\nhosts:\n")
+	for i := range MaxHosts {
+		e := entry(i)
+		if b.Len()+len(e) > 1<<20 {
+			break
+		}
+		b.WriteString(e)
+	}
+	return b.String()
+}
+
+func several(n int, f func(i int) string) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(f(i))
+	}
+	return b.String()
+}
+
+// Whoever may send a policy must not be able to keep the daemon, or the gateway that
+// all boxes share, busy for long, nor to fill its memory with what is wrong.
+func TestAPolicyIsCheckedInTheTimeAndSpaceOfItsText(t *testing.T) {
+	for name, text := range map[string]string{
+		"equal entries":       large(func(int) string { return "- {host: a.example.com, tls: splice}\n" }),
+		"entries that differ": large(func(i int) string { return fmt.Sprintf("- {host: a.example.com, tls: splice, tx_bytes: %d}\n", i+1) }),
+		"equal rules": large(func(i int) string {
+			return fmt.Sprintf("- {host: a%d.example.com, port: 80, rules: [%s]}\n", i, strings.Repeat("{},", 256))
+		}),
+		"equal rules of one host": large(func(i int) string {
+			return fmt.Sprintf("- {host: a.example.com, port: 80, rules: [%s]}\n", strings.Repeat("{},", 256))
+		}),
+		"as many rules as there may be": large(func(i int) string {
+			if i >= maxAllRules/256 {
+				return ""
+			}
+			return fmt.Sprintf("- {host: a%d.example.com, port: 80, rules: [%s]}\n", i, several(256, func(r int) string { return fmt.Sprintf("{paths: [/*/*/*/%x,/*/*/*/b%x]},", r, r) }))
+		}),
+		"rules that deny": large(func(i int) string {
+			if i >= maxAllRules/256 {
+				return ""
+			}
+			return fmt.Sprintf("- {host: a%d.example.com, port: 80, rules: [%s]}\n", i, several(128, func(r int) string {
+				return fmt.Sprintf("{paths: [/*/*/*/%x]},{paths: [/*/*/*/b%x], decide: deny},", r, r)
+			}))
+		}),
+		"many ports": large(func(i int) string {
+			return fmt.Sprintf("- {host: \"*.a.example.com\", tls: splice, ports: [%s]}\n", several(31, func(j int) string { return fmt.Sprintf("%d,", 1000+i*31+j) }))
+		}),
+		"many ports that deny": large(func(i int) string {
+			return fmt.Sprintf("- {host: a.example.com, ports: [%s], %s}\n", several(60, func(j int) string { return fmt.Sprintf("%d,", 1000+i/2*60+j) }), []string{"tls: splice", "decide: deny"}[i%2])
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			p, _, err := load("policy.yaml", []byte(text))
+			if p != nil {
+				_, err = Parse(p.JSON())
+			}
+			if took := time.Since(begin); took > 5*time.Second { // it takes a tenth, and took minutes
+				t.Errorf("%d bytes were checked in %v (%.200v)", len(text), took, err)
+			}
+			if p != nil {
+				if n := len(p.problems()); n > MaxHosts+maxAllRules {
+					t.Errorf("%d things are told of it", n)
+				}
+			}
+			t.Logf("%d bytes, %v, %v", len(text), time.Since(begin).Round(time.Millisecond), p != nil)
+		})
+	}
+}
+
+func TestRulesAndPathsHaveABoundInAll(t *testing.T) {
+	full := func(rules, paths int) string {
+		return large(func(i int) string {
+			if i >= 16 {
+				return ""
+			}
+			return fmt.Sprintf("- {host: a%d.example.com, port: 80, rules: [%s]}\n", i, several(rules, func(r int) string {
+				return fmt.Sprintf("{paths: [%s]},", several(paths, func(p int) string { return fmt.Sprintf("/%x/%x,", r, p) }))
+			}))
+		})
+	}
+	if _, err := Load("f", []byte(full(256, 2))); err != nil {
+		t.Errorf("the most that there may be: %.300v", err)
+	}
+	for name, text := range map[string]string{"rules": full(256, 1) + "- {host: b.example.com, port: 80, rules: [{}]}\n", "paths": full(256, 2)[:len(full(256, 2))-3] + "{paths: [/x, /y]}]}\n"} {
+		if _, err := Load("f", []byte(text)); err == nil || strings.Count(err.Error(), "allowed:") != 1 {
+			t.Errorf("one more of the %s: %.300v", name, err)
+		}
+	}
+}
