@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -43,18 +42,11 @@ func newKeeper(resolvers []netip.AddrPort, log *slog.Logger) *keeper.Keeper {
 // gatewaySettings are what the gateway cannot find out by itself, having no files.
 func gatewaySettings(resolvers []netip.AddrPort) (control.Settings, error) {
 	s := control.Settings{Resolvers: resolvers}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return s, fmt.Errorf("cannot list this host's addresses: %w", err)
+	if len(s.Resolvers) > 0 {
+		return s, nil
 	}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			s.Own = append(s.Own, p.Addr())
-		}
-	}
-	if len(s.Resolvers) == 0 {
-		s.Resolvers, err = systemResolvers("/etc/resolv.conf")
-	}
+	var err error
+	s.Resolvers, err = systemResolvers("/etc/resolv.conf")
 	return s, err
 }
 

@@ -44,6 +44,10 @@ const (
 	PrivateAddr  = "10.20.30.40"
 	PrivateAddr2 = "10.20.31.40"
 	MetadataAddr = "169.254.169.254"
+	// GrownAddr and RangeAddr have grown.example.com and range.example.com, for tests
+	// in which this host takes them.
+	GrownAddr = "93.184.215.77"
+	RangeAddr = "93.184.216.77"
 )
 
 // Seen is one thing that came to the world.
@@ -176,7 +180,7 @@ func worldMain() error {
 
 func (w *world) up() error {
 	cmds := []string{"link set lo up", "addr add " + there4 + "/30 dev down0", "-6 addr add " + there6 + "/64 dev down0 nodad", "link set down0 up", "-6 addr add " + GoodAddr6 + "/128 dev lo nodad"}
-	for _, a := range []string{Resolver, GoodAddr, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr} {
+	for _, a := range []string{Resolver, GoodAddr, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr, GrownAddr, RangeAddr} {
 		cmds = append(cmds, "addr add "+a+"/32 dev lo")
 	}
 	for _, c := range cmds {
@@ -197,7 +201,7 @@ func (w *world) up() error {
 		return err
 	}
 	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10}
-	for _, a := range []string{GoodAddr, GoodAddr6, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr} {
+	for _, a := range []string{GoodAddr, GoodAddr6, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr, GrownAddr, RangeAddr} {
 		for port, serve := range map[string]func(net.Conn, string){
 			"80": w.http, "8080": w.http, "443": func(c net.Conn, at string) { w.http(tls.Server(c, conf), at) },
 			"5432": w.echo, "6379": w.echo, "853": w.echo, "22": func(c net.Conn, at string) { fmt.Fprint(c, "SSH-2.0-world\r\n"); w.echo(c, at) },
@@ -386,6 +390,7 @@ func (w *world) answer(a *dnsmessage.Message, name string) dnsmessage.RCode {
 func names() map[string][]string {
 	return map[string][]string{
 		"api.example.com": {GoodAddr}, "open.example.com": {GoodAddr}, "ssh.example.com": {GoodAddr}, "raw.example.com": {GoodAddr}, "other.example.com": {GoodAddr},
+		"grown.example.com": {GrownAddr}, "range.example.com": {RangeAddr},
 		"six.example.com": {GoodAddr6}, "evil.example.net": {EvilAddr}, "evil-wild.example.com": {EvilAddr}, "wild.example.com": {GoodAddr},
 		"meta.example.com": {MetadataAddr}, "loop.example.com": {"127.0.0.1"}, "priv.example.com": {PrivateAddr}, "mixed.example.com": {GoodAddr, MetadataAddr},
 		"mapped.example.com": {"::ffff:127.0.0.1"}, "nat64.example.com": {"64:ff9b::a9fe:a9fe"}, "self.example.com": {Here4}, "zero.example.com": {"0.0.0.0"}, "doc.example.com": {"192.0.2.1"},

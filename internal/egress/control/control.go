@@ -38,7 +38,6 @@ type Request struct {
 // Settings hold for all cells.
 type Settings struct {
 	Resolvers []netip.AddrPort `json:"resolvers"` // of rules that say "system"
-	Own       []netip.Addr     `json:"own"`       // addresses of this host, which no name may lead to
 }
 
 // Reply answers a request, or, with Seq 0, is an event.

@@ -6,6 +6,10 @@
 // resolved again. The socket's own hook compares once more, so a mistake here
 // is a connection that fails. Nobody who knows is nobody: an error of the
 // resolver is a refusal, never "not private".
+//
+// Which addresses are this host's own changes while boxes run. The kernel is asked
+// for each connection where it would go, and who does not get an answer does not
+// connect.
 package dial
 
 import (
@@ -71,12 +75,13 @@ type Target struct {
 // Dialer is safe for concurrent use.
 type Dialer struct {
 	Resolver Resolver
-	// Special is what is known of special addresses and of this host.
+	// Special is what is known of special addresses.
 	Special special.Table
 	// Timeout bounds resolving and connecting together; 0 means 10 s.
 	Timeout time.Duration
-	// Map replaces an address after it has passed all checks. It is for tests,
-	// which have no Internet; nil changes nothing.
+	// Map replaces an address after it has passed all checks, and then the kernel
+	// is not asked whose it is. It is for tests, which have no Internet; nil changes
+	// nothing.
 	Map func(netip.AddrPort) netip.AddrPort
 }
 
@@ -156,8 +161,17 @@ func (d *Dialer) check(a netip.Addr, t Target) (string, bool) {
 	if t.Entry == nil {
 		return "no entry of a policy allows it", false
 	}
-	v := t.Entry.Address(d.Special, netip.AddrPortFrom(a, t.Port))
-	return v.Reason, v.Allow
+	to := netip.AddrPortFrom(a, t.Port)
+	if v := t.Entry.Address(d.Special, to); !v.Allow || d.Map != nil {
+		return v.Reason, v.Allow
+	}
+	switch w, err := ask(to); {
+	case err != nil:
+		return err.Error(), false
+	case w == wayHere:
+		return fmt.Sprintf("the address %s is refused: it is an address of this host", a), false
+	}
+	return "", true // where no way leads the connect fails
 }
 
 func (d *Dialer) connect(ctx context.Context, t Target, to netip.AddrPort) (*net.TCPConn, error) {

@@ -13,7 +13,6 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
-	"github.com/sunaba-dev/sunaba/internal/egress/special"
 )
 
 // dialers are one for each list of resolvers that a policy names. What they
@@ -65,7 +64,7 @@ func (d *dialers) of(p *rules.Policy) (*dial.Dialer, error) {
 	if len(d.by) >= maxDialers {
 		clear(d.by) // those in use live on
 	}
-	made := &dial.Dialer{Resolver: dial.NewServers(list), Special: special.New(d.settings.Own, nil)}
+	made := &dial.Dialer{Resolver: dial.NewServers(list)}
 	d.by[key] = made
 	return made, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/cell"
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
 	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
@@ -72,6 +73,9 @@ func second() int {
 	l, err := host.NewLink(os.NewFile(controlFD, "control"))
 	if err == nil {
 		err = confined()
+	}
+	if err == nil {
+		err = dial.Ready()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

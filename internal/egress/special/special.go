@@ -14,7 +14,8 @@
 //
 // A second question, [Table.Internal], is for rules that name a network of
 // private addresses: there the private ranges may pass, and still no loopback,
-// no link-local address, no metadata service and none of the host's own.
+// no link-local address and no metadata service. Which addresses are the host's own
+// is for its kernel to say, see internal/egress/dial.
 //
 // Nothing here does I/O. A [Table] never changes; the zero one holds the fixed
 // ranges.
@@ -25,23 +26,15 @@ import (
 	"slices"
 )
 
-// Table is the fixed ranges, with what is known of this host. It is safe for
+// Table is the fixed ranges, with what is known of this network. It is safe for
 // concurrent use.
 type Table struct {
-	own   []netip.Addr
 	nat64 []netip.Prefix
 }
 
-// New returns a table that also refuses own, the addresses of this host (zones
-// are left aside), and all that lies in the prefixes over which this network
-// translates IPv6 to IPv4 (NAT64).
-func New(own []netip.Addr, nat64 []netip.Prefix) Table {
-	t := Table{nat64: slices.Clone(nat64)}
-	for _, a := range own {
-		t.own = append(t.own, a.Unmap().WithZone(""))
-	}
-	return t
-}
+// New returns a table that also refuses all that lies in the prefixes over which
+// this network translates IPv6 to IPv4 (NAT64).
+func New(nat64 []netip.Prefix) Table { return Table{nat64: slices.Clone(nat64)} }
 
 // Check is [Table.Check] of the zero table.
 func Check(a netip.Addr) (reason string, ok bool) { return Table{}.Check(a) }
@@ -84,9 +77,6 @@ func (t Table) never(a netip.Addr) (netip.Addr, string) {
 	a = a.Unmap()
 	if Metadata(a) {
 		return a, "it is a cloud's metadata service"
-	}
-	if slices.Contains(t.own, a) {
-		return a, "it is an address of this host"
 	}
 	for _, p := range t.nat64 {
 		if p.Contains(a) {
