@@ -42,6 +42,12 @@ func (f *Flow) Accept() (*Conn, error) {
 	}
 	r := f.request
 	f.request = nil
+	if !f.owner.greet() {
+		r.Complete(true)
+		f.owner.flows.Add(-1)
+		return nil, fmt.Errorf("cannot accept a connection of the box: the wire has ended")
+	}
+	defer f.owner.greeting.Add(-1)
 	var queue waiter.Queue
 	ep, err := r.CreateEndpoint(&queue)
 	if err != nil {

@@ -37,6 +37,9 @@ type netstack struct {
 	end   *endpoint
 	link  *Link
 	flows atomic.Int64 // begun and not yet closed
+
+	greeting atomic.Int64 // flows whose handshake is under way
+	closing  atomic.Bool
 }
 
 func newNetstack(l *Link) (*netstack, error) {
@@ -104,7 +107,36 @@ func (n *netstack) deliver(p packet) {
 
 func (n *netstack) busy() bool { return n.flows.Load() > 0 }
 
+// close resets all connections while the wire is still there, and does not wait for
+// what the stack has left: a handshake that begins meanwhile ends when the box
+// answers, or after minutes.
 func (n *netstack) close() {
-	n.stack.Close() // connections are reset while the wire is still there
+	n.closing.Store(true)
+	n.stack.Close()
+	go n.reap()
+}
+
+// reap ends what began while the stack was closed, and then the stack.
+func (n *netstack) reap() {
+	for wait := time.Millisecond; ; wait = min(2*wait, 250*time.Millisecond) {
+		last := n.greeting.Load() == 0 // none begins any more
+		for _, e := range n.stack.RegisteredEndpoints() {
+			e.Abort()
+		}
+		if last {
+			break
+		}
+		<-time.After(wait)
+	}
 	n.stack.Wait()
+}
+
+// greet notes that a handshake begins, or reports that none may.
+func (n *netstack) greet() bool {
+	n.greeting.Add(1) // before it is asked: reap sees it, or it sees that the stack is closed
+	if n.closing.Load() {
+		n.greeting.Add(-1)
+		return false
+	}
+	return true
 }
