@@ -2,6 +2,7 @@ package cell
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -91,6 +92,7 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 		status int    // of the last answer
 		code   string // of the denial; empty: allowed
 		got    string // what the upstream got, in all
+		to     string // empty: a.example.com
 	}{
 		{name: "a request", send: get("/public/x?q=1"), status: 200, got: "GET /public/x?q=1 HTTP/1.1" + host + "\r\n"},
 		{name: "its host with a port and capitals", send: "GET /public/x HTTP/1.1\r\nHOST: A.example.com.:80\r\n\r\n", status: 200, got: "GET /public/x HTTP/1.1" + host + "\r\n"},
@@ -118,8 +120,17 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 		{name: "identity, chunked (55)", send: "POST /say HTTP/1.1" + host + "Transfer-Encoding: identity, chunked\r\n\r\n", status: 501, code: "http_framing"},
 		{name: "two encodings (55)", send: "POST /say HTTP/1.1" + host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", status: 501, code: "http_framing"},
 		{name: "chunks in HTTP/1.0", send: "POST /say HTTP/1.0" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", status: 400, code: "http_framing"},
-		{name: "a body", send: "POST /say HTTP/1.1" + host + "Content-Length: 4\r\n\r\nabcd", status: 200, got: "POST /say HTTP/1.1" + host + "Content-Length: 4\r\n\r\nabcd"},
-		{name: "chunks with extensions and trailers (65)", send: "POST /say HTTP/1.1" + host + "Transfer-Encoding: Chunked\r\nTrailer: X\r\n\r\n4;a=b\r\nabcd\r\n0\r\nX: y\r\n\r\n", status: 200, got: "POST /say HTTP/1.1" + host + "Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"},
+		{name: "a body", send: "POST /say HTTP/1.1" + host + "Content-Length: 4\r\n\r\nabcd", status: 200, got: "POST /say HTTP/1.1" + host + "Content-Length: 4\r\nConnection: close\r\n\r\nabcd"},
+		{name: "a body of no bytes", send: "POST /say HTTP/1.1" + host + "Content-Length: 0\r\n\r\n", status: 200, got: "POST /say HTTP/1.1" + host + "Content-Length: 0\r\n\r\n"},
+		{name: "a body where it only asks (65)", send: get("/public/x", "Content-Length: 1\r\n") + "a", status: 403, code: "body_not_allowed"},
+		{name: "chunks where it only asks (65)", send: "GET /public/x HTTP/1.1" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", status: 403, code: "body_not_allowed"},
+		{name: "a method in the query (64)", send: "POST /say?_method=DELETE HTTP/1.1" + host + "Content-Length: 0\r\n\r\n", status: 403, code: "method_override"},
+		{name: "a method in the query, encoded (64)", send: "POST /say?a=b&%5FMeth%6fd%5b%5d=DELETE HTTP/1.1" + host + "\r\n", status: 403, code: "method_override"},
+		{name: "a method in the query behind a semicolon (64)", send: "POST /say?a=b;X-HTTP-Method-Override=DELETE HTTP/1.1" + host + "\r\n", status: 403, code: "method_override"},
+		{name: "a word in the query that is no method", send: get("/public/x?method=_method&a_method=b"), status: 200, got: get("/public/x?method=_method&a_method=b")},
+		{name: "a length with a dot", send: "POST /say HTTP/1.1" + host + "Content.Length: 4\r\n\r\n", status: 400, code: "http_malformed"},
+		{name: "an encoding with a plus", send: "POST /say HTTP/1.1" + host + "Transfer+Encoding: chunked\r\n\r\n", status: 400, code: "http_malformed"},
+		{name: "chunks with extensions and trailers (65)", send: "POST /say HTTP/1.1" + host + "Transfer-Encoding: Chunked\r\nTrailer: X\r\n\r\n4;a=b\r\nabcd\r\n0\r\nX: y\r\n\r\n", status: 200, got: "POST /say HTTP/1.1" + host + "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"},
 		{name: "bare LF (56)", send: "GET /public/x HTTP/1.1\nHost: a.example.com\n\n", status: 400, code: "http_malformed"},
 		{name: "bare CR", send: "GET /public/x HTTP/1.1\r\nHost: a.example.com\r\nX: a\rb\r\n\r\n", status: 400, code: "http_malformed"},
 		{name: "a folded line (56)", send: "GET /public/x HTTP/1.1\r\nHost: a.example.com\r\nX: a\r\n b\r\n\r\n", status: 400, code: "http_malformed"},
@@ -145,7 +156,8 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 		{name: "an unknown method (64)", send: "FOO /public/x HTTP/1.1" + host + "\r\n", status: 403, code: "method_forbidden"},
 		{name: "TRACE (64)", send: "TRACE /public/x HTTP/1.1" + host + "\r\n", status: 403, code: "method_forbidden"},
 		{name: "a method that the rule has not (93)", send: "POST /public/x HTTP/1.1" + host + "Content-Length: 1\r\n\r\na", status: 403, code: "method_not_allowed"},
-		{name: "fields that override (64)", send: get("/public/x", "X-HTTP-Method-Override: DELETE\r\nX_Http_Method_Override: DELETE\r\nX-Original-URL: /secret\r\nX-Forwarded-Host: evil.net\r\n"), status: 200, got: get("/public/x")},
+		{name: "fields that override (64)", send: get("/public/x", "X-HTTP-Method-Override: DELETE\r\nX_Http_Method_Override: DELETE\r\nX-Original-URL: /secret\r\nX-Forwarded-Host: evil.net\r\nX.HTTP.Method.Override: DELETE\r\nX!Rewrite!URL: /secret\r\nX-Forwarded-Method: DELETE\r\nX-Forwarded-Path: /secret\r\n"), status: 200, got: get("/public/x")},
+		{name: "an entry without rules, and fields that override the host", to: "b.example.com", send: "DELETE /x HTTP/1.1\r\nHost: b.example.com\r\nX-Forwarded-Host: evil.net\r\nForwarded: host=evil.net\r\nX_Forwarded_Host: evil.net\r\nX-HTTP-Method-Override: PUT\r\n\r\n", status: 200, got: "DELETE /x HTTP/1.1\r\nHost: b.example.com\r\nX-HTTP-Method-Override: PUT\r\n\r\n"},
 		{name: "a URL of 9 KiB (122)", send: get("/public/" + strings.Repeat("a", 9<<10)), status: 414, code: "url_too_long"},
 		{name: "a URL of 100 KiB (122)", send: get("/public/" + strings.Repeat("a", 100<<10)), status: 414, code: "url_too_long"},
 		{name: "a URL of 9 KiB in its query (100)", send: get("/public/x?" + strings.Repeat("a", 9<<10)), status: 414, code: "url_too_long"},
@@ -154,7 +166,7 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 		{name: "1,000 cookies (122)", send: get("/public/x", strings.Repeat("Cookie: a=b\r\n", 1000)), status: 431, code: "header_too_large"},
 		{name: "a head that stops (121)", send: "GET /public/x HTTP/1.1\r\nHost: a.exa", status: 408, code: "head_timeout"},
 		{name: "HTTP/1.0", send: "GET /public/x HTTP/1.0" + host + "\r\n", status: 200, got: get("/public/x")},
-		{name: "100-continue (65)", send: "PUT /say HTTP/1.1" + host + "Expect: 100-continue\r\nContent-Length: 1\r\n\r\na", status: 200, got: "PUT /say HTTP/1.1" + host + "Content-Length: 1\r\n\r\na"},
+		{name: "100-continue (65)", send: "PUT /say HTTP/1.1" + host + "Expect: 100-continue\r\nContent-Length: 1\r\n\r\na", status: 200, got: "PUT /say HTTP/1.1" + host + "Content-Length: 1\r\nConnection: close\r\n\r\na"},
 		{name: "another expectation", send: get("/public/x", "Expect: tea\r\n"), status: 417, code: "http_expect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -163,7 +175,10 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 			w.host(t, "a.example.com", "8.8.4.4", "80", a.serve)
 			w.host(t, "b.example.com", "8.8.4.5", "80", b.serve)
 			f := newFarm(t, w, load(t, webPolicy), func(c *Config) { c.Timeouts.Head = 300 * time.Millisecond })
-			conn := f.dialName("a.example.com", "80")
+			conn, right, wrong := f.dialName(cmp.Or(c.to, "a.example.com"), "80"), &a, &b
+			if c.to == "b.example.com" {
+				right, wrong = wrong, right
+			}
 			if _, err := io.WriteString(conn, c.send); err != nil {
 				t.Fatal(err)
 			}
@@ -171,10 +186,10 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 			if status != c.status {
 				t.Errorf("status %d, want %d: %s", status, c.status, body)
 			}
-			if got := a.text(); got != c.got {
+			if got := right.text(); got != c.got {
 				t.Errorf("the upstream got %q, want %q", got, c.got)
 			}
-			if got := b.text(); got != "" {
+			if got := wrong.text(); got != "" {
 				t.Errorf("another upstream got %q", got)
 			}
 			if c.code == "" {
@@ -313,10 +328,14 @@ func TestAnAllowedHostIsAllowedForWhatItsRulesSay(t *testing.T) {
 			t.Errorf("another bucket: %v", code)
 		}
 		conn := f.dialName(c.host, "80")
-		_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\nContent-Length: 1\r\n\r\nx", c.line, c.host)
-		status, body := lastAnswer(t, conn, 1)
+		body := ""
+		if !strings.HasPrefix(c.line, "GET") {
+			body = "x"
+		}
+		_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", c.line, c.host, len(body), body)
+		status, answer := lastAnswer(t, conn, 1)
 		if status != c.status || (o.text() != "") != (c.status == 200) {
-			t.Errorf("%s: %d %s; the upstream got %q", c.line, status, body, o.text())
+			t.Errorf("%s: %d %s; the upstream got %q", c.line, status, answer, o.text())
 		}
 	}
 }
@@ -447,6 +466,77 @@ func TestABrokenBodyIsNoRequest(t *testing.T) {
 		}
 		if got := <-whole; got != (c.status == 200) {
 			t.Errorf("%s: the upstream has a whole request: %v", name, got)
+		}
+	}
+}
+
+// Some servers do not read a body that nobody asked for, and take its bytes for the
+// next request. They would be one that nobody judged: for any method, path and host.
+func TestABodyIsNoRequestToAServerThatDoesNotReadIt(t *testing.T) {
+	const hidden = "DELETE /secret HTTP/1.1\r\nHost: evil.net\r\n\r\n"
+	for _, c := range []struct{ line, frame string }{
+		{"GET /any", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(hidden), hidden)},
+		{"POST /any", fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(hidden), hidden)},
+		{"DELETE /any", fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden)},
+	} {
+		w := newWorld()
+		var mu sync.Mutex
+		var lines []string
+		w.host(t, "b.example.com", "8.8.4.4", "80", func(c net.Conn) {
+			in := bufio.NewReader(c)
+			for {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					return
+				}
+				closes := false
+				for head := "-"; head != "\r\n"; closes = closes || head == "Connection: close\r\n" {
+					if head, err = in.ReadString('\n'); err != nil {
+						return
+					}
+				}
+				mu.Lock()
+				lines = append(lines, strings.TrimSpace(line))
+				mu.Unlock()
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				if closes {
+					_ = c.(*net.TCPConn).CloseWrite()
+					_, _ = io.Copy(io.Discard, in)
+					return
+				}
+			}
+		})
+		f := newFarm(t, w, load(t, webPolicy))
+		conn := f.dialName("b.example.com", "80") // whose entry allows all requests to this host
+		const head = " HTTP/1.1\r\nHost: b.example.com\r\n"
+		_, _ = io.WriteString(conn, c.line+head+c.frame)
+		if status, body := lastAnswer(t, conn, 1); status != 200 {
+			t.Errorf("%s: %d %s", c.line, status, body)
+		}
+		_, _ = io.WriteString(conn, "GET /next"+head+"\r\n") // the connection goes on
+		if status, body := lastAnswer(t, conn, 1); status != 200 {
+			t.Errorf("behind %s: %d %s", c.line, status, body)
+		}
+		mu.Lock()
+		if got, want := fmt.Sprint(lines), fmt.Sprintf("[%s HTTP/1.1 GET /next HTTP/1.1]", c.line); got != want {
+			t.Errorf("the upstream sees %s, want %s", got, want)
+		}
+		mu.Unlock()
+	}
+}
+
+// An upstream that says more than it was asked answers no later request with it.
+func TestAnAnswerThatNobodyAskedForIsDropped(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+	w := newWorld()
+	a := origin{answer: ok + "ok" + ok + "no"}
+	w.host(t, "a.example.com", "8.8.4.4", "80", a.serve)
+	f := newFarm(t, w, load(t, webPolicy))
+	conn := f.dialName("a.example.com", "80")
+	for range 3 {
+		_, _ = io.WriteString(conn, get("/public/x"))
+		if status, body := lastAnswer(t, conn, 1); status != 200 || body != "ok" {
+			t.Errorf("%d %q", status, body)
 		}
 	}
 }

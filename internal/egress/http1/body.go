@@ -59,6 +59,9 @@ func bodyOf(f Fields, old bool) (Body, error) {
 	return Body{Kind: Length, Length: n}, nil
 }
 
+// Some reports whether bytes may follow the head.
+func (b Body) Some() bool { return b.Kind != None && (b.Kind != Length || b.Length > 0) }
+
 // field appends the line that frames the body.
 func (b Body) field(head []byte) []byte {
 	switch b.Kind {

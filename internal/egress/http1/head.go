@@ -126,7 +126,7 @@ func readFields(r *bufio.Reader, budget *int) (Fields, error) {
 		if !ok || !token(name) { // also a line that goes on with the one before
 			return nil, malformed("a line of the head is no field")
 		}
-		if plain := strings.ReplaceAll(strings.ToLower(name), "_", "-"); plain != strings.ToLower(name) && framing(plain) {
+		if lower := strings.ToLower(name); plain(lower) != lower && framing(plain(lower)) {
 			return nil, malformed("a field looks like one that frames the message")
 		}
 		out = append(out, Field{name, strings.Trim(value, " \t")})
@@ -144,6 +144,17 @@ func token(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// plain is a field's name, in lower case, as gateways to programs (CGI) see it:
+// they make no difference between a hyphen and what else is no letter or digit.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, name)
 }
 
 // framing reports whether a field, in lower case, says where a message ends or

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 )
 
@@ -134,30 +135,69 @@ func (q *Request) framing() error {
 }
 
 // Forward returns the head as it goes to the upstream: for host, in origin form
-// with path, as HTTP/1.1. If override is true, fields by which some servers let
-// a client replace method, path or host are left out.
+// with path, as HTTP/1.1. Fields by which some servers let a client replace the host
+// are left out; if override is true, those for method and path, too.
+//
+// Behind a body no other request may come: some servers do not read the body that
+// a handler has not asked for, and take its bytes for the next request on the
+// connection, whose method, path and host nobody judged. Of a connection that is
+// to be closed they read none.
 func (q *Request) Forward(host, path string, override bool) []byte {
 	b := make([]byte, 0, 512)
 	b = append(b, q.Method+" "+path+q.Query+" HTTP/1.1\r\nHost: "+host+"\r\n"...)
 	for _, f := range q.Fields {
 		name := strings.ToLower(f.Name)
-		if name == "host" || name == "content-length" || name == "expect" || hop(name) || q.dropped[name] || override && overrides(name) {
+		if name == "host" || name == "content-length" || name == "expect" || hop(name) || q.dropped[name] || overridesHost(name) || override && overrides(name) {
 			continue
 		}
 		b = append(b, f.Name+": "+f.Value+"\r\n"...)
 	}
 	b = q.Body.field(b)
+	if q.Body.Some() {
+		b = append(b, "Connection: close\r\n"...)
+	}
 	return append(b, '\r', '\n')
 }
 
-// overrides reports whether some server takes method, path or host from the
-// field, which is in lower case. Gateways to programs make no difference
-// between a hyphen and an underscore.
+// Overridden reports whether the query has a parameter from which some servers take
+// the method: "_method" of most frameworks, and the fields of that name. Parameters
+// are read as widely as any server does.
+func (q *Request) Overridden() bool {
+	for part := range strings.FieldsFuncSeq(q.Query, func(r rune) bool { return r == '?' || r == '&' || r == ';' }) {
+		name, _, _ := strings.Cut(part, "=")
+		if text, err := url.QueryUnescape(name); err == nil {
+			name = text
+		}
+		name = strings.ToLower(strings.Trim(name, " \t\r\n\x00"))
+		name, _, _ = strings.Cut(name, "[") // a list of one
+		switch strings.Trim(plain(name), "-") {
+		case "method", "httpmethod", "http-method", "method-override", "x-http-method-override", "x-http-method", "x-method-override":
+			if name != "method" && name != "httpmethod" { // which are ordinary words
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// overrides reports whether some server takes method or path from the field, which
+// is in lower case.
 func overrides(name string) bool {
-	switch strings.ReplaceAll(name, "_", "-") {
-	case "x-http-method-override", "x-http-method", "x-method-override", "x-original-method",
-		"x-original-url", "x-original-uri", "x-rewrite-url", "x-forwarded-uri", "x-forwarded-url", "x-forwarded-prefix",
-		"x-forwarded-host", "x-original-host", "x-host", "forwarded":
+	switch plain(name) {
+	case "x-http-method-override", "x-http-method", "x-method-override", "x-method", "x-original-method", "x-forwarded-method",
+		"x-original-url", "x-original-uri", "x-original-path", "x-rewrite-url", "x-override-url", "x-request-uri", "x-request-url", "x-http-path-override",
+		"x-forwarded-uri", "x-forwarded-url", "x-forwarded-path", "x-forwarded-prefix", "x-script-name", "x-envoy-original-path":
+		return true
+	}
+	return false
+}
+
+// overridesHost reports whether some server takes the host from the field, which is
+// in lower case.
+func overridesHost(name string) bool {
+	switch plain(name) {
+	case "x-forwarded-host", "x-forwarded-server", "x-original-host", "x-envoy-original-host", "x-http-host-override", "x-real-host", "x-host",
+		"host-override", "x-http-destinationurl", "forwarded":
 		return true
 	}
 	return false
