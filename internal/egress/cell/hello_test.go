@@ -3,6 +3,9 @@ package cell
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +104,11 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 		{"another name where none is allowed", hello{sni: "b.example.com"}.bytes(), "sni_mismatch", optional},
 		{"an encrypted hello (41)", hello{sni: "a.example.com", more: extension(0xfe0d, []byte{0, 1, 2})}.bytes(), "ech", strict},
 		{"an encrypted hello without a name", hello{more: extension(0xfe0d, []byte{0})}.bytes(), "ech", optional},
+		{"an encrypted name, as drafts had it", hello{sni: "a.example.com", more: extension(0xffce, []byte{0, 1, 2})}.bytes(), "ech", strict},
+		{"an encrypted hello of draft 8", hello{sni: "a.example.com", more: extension(0xfe08, []byte{0})}.bytes(), "ech", strict},
+		{"an encrypted hello of draft 7 behind others", hello{sni: "a.example.com", more: join(extension(21, make([]byte, 99)), extension(0xff02, nil))}.bytes(), "ech", strict},
+		{"what stands outside of an encrypted hello", hello{sni: "a.example.com", more: extension(0xfd00, []byte{2, 0, 0})}.bytes(), "ech", strict},
+		{"renegotiation that is safe, and GREASE", hello{sni: "a.example.com", more: join(extension(0xff01, []byte{0}), extension(0xfafa, nil))}.bytes(), "", strict},
 		{"two names", hello{sni: "a.example.com", more: extension(0, vector(2, append([]byte{0}, vector(2, []byte("evil.net"))...)))}.bytes(), "hello_malformed", strict},
 		{"only TLS 1.0 (47)", hello{sni: "a.example.com", versions: []uint16{0x0301}}.bytes(), "tls_weak", strict},
 		{"only TLS 1.1 and GREASE", hello{sni: "a.example.com", versions: []uint16{0x8a8a, 0x0302}}.bytes(), "tls_weak", strict},
@@ -193,6 +201,54 @@ func TestASecondHelloIsJudgedLikeTheFirst(t *testing.T) {
 				if got := a.text(); len(got) > len(first)+len(early)+5 {
 					t.Errorf("the upstream got %q", got)
 				}
+			}
+		})
+	}
+}
+
+// A client that resumes a session of TLS 1.2 sends a record of the handshake that is
+// ciphertext, and begins with any byte: also with that of a hello. What the server
+// says tells it apart.
+func TestAResumedHandshakeIsNoSecondHello(t *testing.T) {
+	first, other := hello{sni: "a.example.com"}.bytes(), hello{sni: "b.example.com"}.bytes()
+	finished := join(tlsRecord(20, 1), tlsRecord(22, append([]byte{1, 0xff, 0xff, 0xff}, make([]byte, 36)...)...))
+	random := append([]byte{2, 0, 0, 70, 3, 3}, make([]byte, 68)...)
+	retry := append([]byte{2, 0, 0, 70, 3, 3}, "\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c"...)
+	for _, c := range []struct {
+		name   string
+		answer []byte
+		next   []byte
+		code   string // empty: passed on
+	}{
+		{"a resumed handshake", tlsRecord(22, random...), finished, ""},
+		{"another hello where one is asked for", tlsRecord(22, append(retry, make([]byte, 36)...)...), other, "sni_mismatch"},
+		{"the same hello where one is asked for", tlsRecord(22, append(retry, make([]byte, 36)...)...), first, ""},
+		{"another hello, and an answer in one byte a record", join(tlsRecord(22, 2), tlsRecord(22, random[1:]...)), other, "sni_mismatch"},
+		{"another hello, and an answer that is none", []byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 4)), other, "sni_mismatch"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			var a recorder
+			w.host(t, "a.example.com", "8.8.4.4", "443", func(conn net.Conn) {
+				_, _ = io.ReadFull(conn, make([]byte, len(first)))
+				_, _ = conn.Write(c.answer[:20])
+				_, _ = conn.Write(c.answer[20:])
+				a.serve(conn)
+			})
+			f := newFarm(t, w, policy(t, "a.example.com:443"))
+			conn := f.dialName("a.example.com", "443")
+			_, _ = conn.Write(first)
+			if _, err := io.ReadFull(conn, make([]byte, len(c.answer))); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = conn.Write(c.next)
+			if c.code == "" {
+				waitFor(t, "the upstream has all", func() bool { return a.text() == string(c.next) })
+				return
+			}
+			f.denied(c.code)
+			if got := a.text(); len(got) > 5 {
+				t.Errorf("the upstream got %q", got)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
@@ -93,11 +94,12 @@ const bufferSize = link.MTU - 40 - 60
 // one direction is passed on as such; an error ends both with a reset.
 func (o *conn) splice(box *link.Conn, up *net.TCPConn, first peek.First) {
 	done := make(chan struct{})
+	var answered atomic.Bool // so that no second hello follows
 	go func() {
 		defer close(done)
 		defer o.guard()
 		hello := len(first.Bytes) - first.Rest
-		out := upward{o: o, up: up}
+		out := upward{o: o, up: up, answered: &answered}
 		if hello > 0 && !out.write(first.Bytes[:hello]) {
 			return
 		}
@@ -109,7 +111,11 @@ func (o *conn) splice(box *link.Conn, up *net.TCPConn, first peek.First) {
 		}
 		o.copy(box, up, "box_reset", "upstream_reset", out.pass)
 	}()
+	var reply peek.Reply
 	o.copy(up, box, "upstream_reset", "box_reset", func(b []byte) bool {
+		if reply.Feed(b) {
+			answered.Store(true) // before the box sees it
+		}
 		if !o.pass(0, int64(len(b))) {
 			return false
 		}
@@ -128,9 +134,14 @@ type upward struct {
 	o     *conn
 	up    *net.TCPConn
 	watch *peek.Watch // nil where nothing is watched for
+	// answered says that the server has not asked for a second hello.
+	answered *atomic.Bool
 }
 
 func (u *upward) pass(b []byte) bool {
+	if u.watch != nil && u.answered.Load() && !u.watch.Holding() {
+		u.watch = nil
+	}
 	if u.watch == nil {
 		return u.write(b)
 	}

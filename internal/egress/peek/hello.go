@@ -12,8 +12,8 @@ type Hello struct {
 	// SNI is the host name as it came: hostile. Empty if there is none.
 	SNI  string
 	ALPN []string
-	// ECH says that the extension for encrypted hellos is there: the true name
-	// may be another. A client that only pretends (GREASE) looks the same.
+	// ECH says that an extension for encrypted hellos or names is there: the true
+	// name may be another. A client that only pretends (GREASE) looks the same.
 	ECH bool
 	// Weak says that the client speaks nothing newer than TLS 1.1, or offers no
 	// cipher suite that is held for safe.
@@ -28,7 +28,6 @@ const (
 	extensionSNI      = 0
 	extensionALPN     = 16
 	extensionVersions = 43
-	extensionECH      = 0xfe0d
 
 	versionTLS12 = 0x0303
 )
@@ -131,10 +130,8 @@ func parse(msg []byte) (Hello, error) {
 				h.ALPN = protocols(&body)
 			case extensionVersions:
 				versions = list16(body.vector8(), &body)
-			case extensionECH:
-				h.ECH, body.b = true, nil
 			default:
-				body.b = nil
+				h.ECH, body.b = h.ECH || encrypts(kind), nil
 			}
 			if body.bad || len(body.b) > 0 {
 				return Hello{}, errHello
@@ -146,6 +143,19 @@ func parse(msg []byte) (Hello, error) {
 	}
 	h.Weak = !modern(versions) || !slices.ContainsFunc(list16(suites, &r), safe)
 	return h, nil
+}
+
+// encrypts reports whether an extension says, or may say, that the true hello or its
+// name is encrypted: the standard's (0xfe0d), those of its drafts, which servers have
+// spoken, and what belongs inside of an encrypted hello alone.
+func encrypts(kind uint16) bool {
+	switch kind {
+	case 0xffce, // a name alone, drafts 2 to 6
+		0xff02, 0xff03, 0xff04, 0xfe08, 0xfe09, 0xfe0a, 0xfe0b, 0xfe0c, 0xfe0d, // drafts 7, 8 to 12, and since
+		0xfd00, 0xda09: // what stands outside, and that it is inside
+		return true
+	}
+	return false
 }
 
 // serverName reads RFC 6066's list, which may hold one host name and nothing else.

@@ -93,6 +93,41 @@ func (w *Watch) hold(b []byte) ([]byte, *Hello, error) {
 	return w.release(&h)
 }
 
+// Holding reports whether bytes are held back.
+func (w *Watch) Holding() bool { return w.second != nil }
+
+// Reply looks at the first that a server says: whether it asks for a second hello.
+// If it does not, none can follow in the clear, and what looks like one is the
+// ciphertext of a handshake that is resumed (TLS 1.2), whose first byte is any.
+type Reply struct {
+	head []byte
+	done bool
+}
+
+// What is looked at: the heads of a record and a message, a version, and 32 bytes
+// that are random, or these if a second hello is asked for (RFC 8446, 4.1.3).
+const (
+	serverHello = 2
+	replyLength = 5 + 4 + 2 + 32
+	retryRandom = "\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c"
+)
+
+// Feed takes what the server says next, and reports whether it is known now that
+// it asks for no second hello. What is cut in an odd way is never known.
+func (r *Reply) Feed(b []byte) bool {
+	if r.done {
+		return false
+	}
+	r.head = append(r.head, b[:min(len(b), replyLength-len(r.head))]...)
+	if len(r.head) < replyLength {
+		return false
+	}
+	h := r.head
+	*r = Reply{done: true}
+	record := int(h[3])<<8 | int(h[4])
+	return h[0] == recordHandshake && h[1] == 3 && record >= replyLength-5 && h[5] == serverHello && string(h[11:]) != retryRandom
+}
+
 func (w *Watch) release(h *Hello) ([]byte, *Hello, error) {
 	out := w.held
 	*w = Watch{done: true}
