@@ -190,8 +190,10 @@ func liftedRule(after *Policy, h *Host, d *Rule) []Reach {
 
 // meetsWide is meets for a rule that denies, whose paths are taken widely.
 func (r *Rule) meetsWide(d *Rule) bool {
-	wide := func(p Path) string { return strings.Join(liberal(segments(p.text)), "/") }
-	return slices.ContainsFunc(r.methods(), d.onMethod) && somePath(r, d, func(p, q Path) bool { return meets(wide(p), wide(q)) })
+	return slices.ContainsFunc(r.methods(), d.onMethod) && somePath(r, d, func(p, q Path) bool {
+		denied := readings(q.text)[0]
+		return slices.ContainsFunc(readings(p.text), func(s string) bool { return meets(s, denied) })
+	})
 }
 
 func (r Reach) describe() string {

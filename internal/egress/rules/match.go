@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/httppath"
 	"github.com/sunaba-dev/sunaba/internal/egress/special"
@@ -216,21 +217,34 @@ func (r *Rule) onPath(path string) bool {
 }
 
 // wide compares as the most liberal of servers would: what denies must not be
-// passed by a capital letter, a parameter, a slash or a dot at the end.
+// passed by a capital letter, a parameter, a slash or a dot at the end, or by
+// what a file system takes for the same name.
 func (p Path) wide(path string) bool {
-	return match(strings.Join(liberal(segments(p.text)), "/"), strings.Join(liberal(segments(path)), "/"))
+	pattern := readings(p.text)[0]
+	return slices.ContainsFunc(readings(path), func(s string) bool { return match(pattern, s) })
 }
 
-func liberal(segs []string) []string {
-	out := make([]string, len(segs))
-	for i, s := range segs {
+// readings are the forms of a path, without its first slash, that wide compares: all
+// of it, and what is before an encoded question mark or hash, since some servers
+// decode a path and then look for where it ends.
+func readings(path string) []string {
+	out := segments(path)
+	end := 0
+	for i, s := range out {
 		if decoded, err := url.PathUnescape(s); err == nil { // it is canonical, so there is no error
 			s = decoded
 		}
-		if i := strings.IndexAny(s, httppath.Semicolons); i >= 0 {
-			s = s[:i]
+		s = strings.Map(likeness, s)
+		if j := strings.IndexAny(s, "?#"); j >= 0 {
+			s = s[:j]
+			if end == 0 {
+				end = i + 1
+			}
 		}
-		s = strings.ToLower(s)
+		s, _, _ = strings.Cut(s, ";")
+		if j := strings.IndexByte(s, ':'); j > 0 && strings.Contains(s[j:], ":$") { // a stream of NTFS, as ::$DATA
+			s = s[:j]
+		}
 		if s != "*" && s != "**" {
 			s = strings.TrimRightFunc(s, func(r rune) bool { return r == '.' || httppath.Blank(r) })
 		}
@@ -239,7 +253,25 @@ func liberal(segs []string) []string {
 	if n := len(out); n > 1 && out[n-1] == "" {
 		out = out[:n-1]
 	}
-	return out
+	all := []string{strings.Join(out, "/")}
+	if end > 0 && end < len(out) {
+		all = append(all, strings.Join(out[:end], "/"))
+	}
+	return all
+}
+
+// likeness maps a character to the one that some server or file system takes it for;
+// -1 if it is none to one.
+func likeness(r rune) rune {
+	switch {
+	case r >= 0xff01 && r <= 0xff5e: // full width
+		r -= 0xff01 - '!'
+	case strings.ContainsRune(httppath.Semicolons, r):
+		return ';'
+	case unicode.Is(unicode.Cf, r): // marks without a shape, which HFS+ passes over
+		return -1
+	}
+	return unicode.ToLower(unicode.ToUpper(r))
 }
 
 func (p *Policy) hostFix(n hostname.Name, port uint16) string {
