@@ -78,6 +78,17 @@ def T(sni, host=None, port=443, old=False, send=b"GET /tls HTTP/1.1\r\nHost: x\r
         if old: c.set_ciphers("ALL:@SECLEVEL=0"); c.minimum_version = ssl.TLSVersion.TLSv1; c.maximum_version = ssl.TLSVersion.TLSv1
         t = c.wrap_socket(s, server_hostname=sni); t.sendall(send); return "got " + repr(t.recv(100))
     except OSError as e: return "closed" if isinstance(e, (ssl.SSLError, ConnectionError, EOFError)) else name(e)
+def E(kind, sni, port=443):
+    "says hello in TLS with one more extension, and says what comes first of the answer"
+    o = ssl.MemoryBIO(); c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE
+    try: c.wrap_bio(ssl.MemoryBIO(), o, server_hostname=sni).do_handshake()
+    except ssl.SSLWantReadError: pass
+    b = o.read()[9:]; at = 35 + b[34]
+    at += 2 + struct.unpack(">H", b[at:at+2])[0]; at += 1 + b[at]
+    x = b[at+2:] + struct.pack(">HH", kind, 10) + b"\0\0\1\0\1\7\0\0\0\0"
+    b = b[:at] + struct.pack(">H", len(x)) + x
+    b = b"\1" + struct.pack(">I", len(b))[1:] + b
+    return R(sni, port, b"\x16\3\1" + struct.pack(">H", len(b)) + b)[:20]
 def U(addr, port, data=b"x", wait=0.6):
     "sends a datagram"
     try:

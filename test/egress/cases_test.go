@@ -170,6 +170,7 @@ func attacks() []attack {
 		{id: "D38", what: "a hello without a name", deny: `T(None, "api.example.com")`, denied: reset, quiet: spoke, never: "GET /tls"},
 		{id: "D39", what: "another host inside TLS", needs: "inspection"},
 		{id: "D40", what: "CONNECT, then a hello for another host", needs: "an explicit CONNECT listener"},
+		{id: "D41", what: "a hello for an allowed name with an encrypted one inside", deny: `E(0xfe0d, "api.example.com")`, denied: reset, quiet: spoke, allow: `E(0x7a7a, "api.example.com")`, allowed: `^got b.\\x16`, arrives: `conn 93.184.215.14:443`},
 		{id: "D44", what: "an upstream's certificate that is wrong", needs: "inspection"},
 		{id: "D45", what: "an upstream that wants a client's certificate", needs: "inspection"},
 		{id: "D46", what: "a client that pins its certificates", needs: "inspection"},
