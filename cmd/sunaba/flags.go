@@ -268,10 +268,15 @@ func loadConfig(file string) (config.Config, error) {
 		return config.Config{}, fmt.Errorf("cannot load configuration: %s is a folder", file)
 	}
 	cfg, err := config.Load(file, in)
-	if err == nil && cfg.PolicyFile != "" && !filepath.IsAbs(cfg.PolicyFile) {
+	return placed(cfg, file), err
+}
+
+// placed is a configuration whose policy file is found from the folder of its own.
+func placed(cfg config.Config, file string) config.Config {
+	if cfg.PolicyFile != "" && !filepath.IsAbs(cfg.PolicyFile) {
 		cfg.PolicyFile = filepath.Join(filepath.Dir(file), cfg.PolicyFile)
 	}
-	return cfg, err
+	return cfg
 }
 
 // mountSetting turns SRC:DST[:rw|:ro] into a configuration key and value. A

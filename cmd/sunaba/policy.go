@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/config"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/settings"
 )
@@ -22,8 +21,9 @@ const exitDiffers = 1
 // policyCall is one use of `sunaba policy`.
 type policyCall struct {
 	format, policy, config, method string
+	box                            string // explain: a box that lives
+	server                         serverFlags
 	exitCode                       bool
-	noNetwork                      bool // the configuration is one without a network
 	args                           []string
 }
 
@@ -40,13 +40,15 @@ func policyVerbs() []policyVerb {
 		fs.StringVar(&c.config, "config", "", "")
 	}
 	return []policyVerb{
-		{"check", "FILE...", "read policy files and say what is wrong with them, or likely not meant", nil, policyCheck, 1, -1},
+		{"check", "FILE...", "read policies and say what is wrong with them, or likely not meant", nil, policyCheck, 1, -1},
 		{"diff", "[--exit-code] OLD NEW", "what a change lets a box do that it could not, and what it takes away", func(fs *flag.FlagSet, c *policyCall) {
 			fs.BoolVar(&c.exitCode, "exit-code", false, "")
 		}, policyDiff, 2, 2},
-		{"explain", "[--policy FILE | --config FILE] [--method M] URL", "which rule decides about http://, https:// or tcp://HOST:PORT, and why", func(fs *flag.FlagSet, c *policyCall) {
+		{"explain", "[--policy FILE | --config FILE | --box BOX] [--method M] URL", "which rule decides about http://, https:// or tcp://HOST:PORT, and why", func(fs *flag.FlagSet, c *policyCall) {
 			whose(fs, c)
 			fs.StringVar(&c.method, "method", "GET", "")
+			fs.StringVar(&c.box, "box", "", "")
+			fs.StringVar(&c.server.url, "server", "", "")
 		}, policyExplain, 1, 1},
 		{"test", "[--policy FILE | --config FILE] FILE", "hold a policy against a table of lines such as `deny POST https://HOST/PATH`", whose, policyTest, 1, 1},
 	}
@@ -61,17 +63,19 @@ commands:
 	for _, v := range policyVerbs() {
 		describe(w, v.name+" "+v.args, v.help)
 	}
-	fmt.Fprint(w, "\nflags:\n")
+	fmt.Fprint(w, "\nA file of check and diff is a policy, or a configuration: then it is the policy of its network.\n\nflags:\n")
 	describe(w, "--policy FILE", "the policy; without it and --config, policy.yaml in the current folder")
 	describe(w, "--config FILE", "the policy of a configuration file: its network.allowlist, policy or rules")
+	describe(w, "--box BOX", "the rules that are in force for a box of the daemon")
+	describe(w, "--server URL", "the daemon, as for `sunaba box`")
 	describe(w, "--method M", "of the request (default GET)")
 	describe(w, "--exit-code", "exit with 1 if the change adds reach")
 	describe(w, "-o FORMAT", "of the answer: text or json (default text)")
 	fmt.Fprint(w, "\nIt exits with 1 if a URL is denied or an expectation is not met, and with 240 if a file cannot be read.\n")
 }
 
-// policyCommand is `sunaba policy`. It asks files only: no box, no network, no
-// daemon.
+// policyCommand is `sunaba policy`. But for explain --box it asks files only: no box,
+// no network, no daemon.
 func policyCommand(args []string) int {
 	if len(args) == 0 {
 		policyUsage(os.Stderr)
@@ -126,8 +130,8 @@ func (c *policyCall) serve(v policyVerb, args []string) (int, error) {
 		return 0, err
 	case n < v.least || v.most >= 0 && n > v.most:
 		return 0, fmt.Errorf("cannot do this with %d arguments: write `sunaba policy %s %s`", n, v.name, v.args)
-	case c.policy != "" && c.config != "":
-		return 0, errors.New("cannot use --policy beside --config: give one of them")
+	case c.policy != "" && c.config != "", c.box != "" && c.policy+c.config != "":
+		return 0, errors.New("cannot use more than one of --policy, --config and --box: give one of them")
 	}
 	return v.run(c)
 }
@@ -146,56 +150,34 @@ func (c *policyCall) show(doc any, lines func()) error {
 	return nil
 }
 
-// whose reads the policy that explain and test are about.
-func (c *policyCall) whose() (*rules.Policy, error) {
-	if c.config != "" {
-		cfg, err := loadConfig(c.config)
-		if err != nil {
-			return nil, err
-		}
-		if cfg.Net.Mode == box.NetNone {
-			c.noNetwork = true
-			return rules.FromAllowlist(nil) // which allows nothing, as no network does
-		}
-		if err := cfg.CheckNetwork(); err != nil {
-			return nil, err
-		}
-		return networkPolicy(cfg)
-	}
-	file := c.policy
-	if file == "" {
-		file = "policy.yaml"
-	}
-	return readPolicy(file)
-}
-
 func policyCheck(c *policyCall) (int, error) {
 	type checked struct {
 		File     string         `json:"file"`
 		Digest   string         `json:"digest"`
+		Mode     box.NetMode    `json:"mode"`
 		Hosts    int            `json:"hosts"`
 		Warnings []policyRemark `json:"warnings"`
 	}
 	var out []checked
 	for _, file := range c.args {
-		text, err := readPolicyText(file)
+		p, err := readAnyPolicy(file)
 		if err != nil {
 			return 0, err
 		}
-		warnings, err := rules.Lint(file, text)
-		if err != nil {
-			return 0, err
+		mode := box.NetAllowlist
+		if p.none != "" {
+			mode = box.NetNone
 		}
-		p, err := rules.Load(file, text)
-		if err != nil {
-			return 0, err
-		}
-		out = append(out, checked{file, p.Digest(), len(p.Hosts), remarks(warnings)})
+		out = append(out, checked{file, p.Digest(), mode, len(p.Hosts), remarks(p.warnings)})
 	}
 	return 0, c.show(out, func() {
 		for _, o := range out {
 			for _, w := range o.Warnings {
-				fmt.Printf("%s:%d:%d: %s\n", o.File, w.Line, w.Column, w.Message)
+				fmt.Printf("%s:%d:%d: %s\n", w.File, w.Line, w.Column, w.Message)
+			}
+			if o.Mode == box.NetNone {
+				fmt.Printf("%s: no network\n", o.File)
+				continue
 			}
 			fmt.Printf("%s: %d entries, digest %s\n", o.File, o.Hosts, o.Digest[:12])
 		}
@@ -203,6 +185,7 @@ func policyCheck(c *policyCall) (int, error) {
 }
 
 type policyRemark struct {
+	File    string `json:"file"`
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
 	Message string `json:"message"`
@@ -211,21 +194,21 @@ type policyRemark struct {
 func remarks(errs settings.Errors) []policyRemark {
 	out := []policyRemark{}
 	for _, e := range errs {
-		out = append(out, policyRemark{e.Line, e.Column, e.Err.Message})
+		out = append(out, policyRemark{e.File, e.Line, e.Column, e.Err.Message})
 	}
 	return out
 }
 
 func policyDiff(c *policyCall) (int, error) {
-	before, err := readPolicy(c.args[0])
+	before, err := readAnyPolicy(c.args[0])
 	if err != nil {
 		return 0, err
 	}
-	after, err := readPolicy(c.args[1])
+	after, err := readAnyPolicy(c.args[1])
 	if err != nil {
 		return 0, err
 	}
-	diff := rules.Diff(before, after)
+	diff := rules.Diff(before.Policy, after.Policy)
 	code := 0
 	if c.exitCode && slices.ContainsFunc(diff, func(r rules.Reach) bool { return r.Added }) {
 		code = exitDiffers
@@ -254,10 +237,9 @@ func policyExplain(c *policyCall) (int, error) {
 		return 0, err
 	}
 	a := p.Explain(q)
-	if c.noNetwork {
-		a.Steps = []string{"network.mode is none in " + c.config + ": the box has no network"}
-		a.Reason = a.Steps[0]
-		if a.Fix != "" {
+	if p.none != "" {
+		a.Steps, a.Reason, a.Fix = []string{p.none}, p.none, ""
+		if c.config != "" {
 			a.Fix = "mode: allowlist, and then an entry that allows it, in network of " + c.config
 		}
 	}
@@ -318,19 +300,4 @@ func policyTest(c *policyCall) (int, error) {
 		}
 		fmt.Printf("%d expectations, %d not met\n", len(table), len(failed))
 	})
-}
-
-// networkPolicy is the policy of a configuration in mode allowlist. Folders are
-// further places, beside the mounts, where files of a box come to lie. Who needs
-// the policy twice keeps the value: the file may change.
-func networkPolicy(cfg config.Config, folders ...string) (*rules.Policy, error) {
-	if p, err := cfg.Policy(); p != nil || err != nil {
-		return p, err
-	}
-	for _, m := range cfg.Mounts {
-		if !m.ReadOnly {
-			folders = append(folders, m.Source)
-		}
-	}
-	return readBoxPolicy(cfg.PolicyFile, folders)
 }

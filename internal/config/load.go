@@ -22,21 +22,39 @@ func Load(name string, r io.Reader) (Config, error) {
 	if err != nil {
 		return Config{}, box.Errorf(box.Invalid, opLoad, "cannot read %s: %w", name, err)
 	}
+	c, _, err := Lint(name, data)
+	return c, err
+}
+
+// Lint is [Load] of a text, with what in its network.rules is likely not meant.
+func Lint(name string, data []byte) (c Config, warnings settings.Errors, err error) {
 	l := &loader{Reader: settings.Reader{File: name, Op: opLoad}, config: Default()}
 	if root := l.Document(data); root != nil {
 		l.section(root, "", "")
 		l.checkNetwork()
 	}
 	if err := l.Err(); err != nil {
-		return Config{}, err
+		return Config{}, nil, err
 	}
-	return l.config, nil
+	return l.config, l.warnings, nil
+}
+
+// Is reports whether a text is a configuration, and no policy: whether it has the key
+// of one at its top.
+func Is(data []byte) bool {
+	var top map[string]yaml.Node
+	if len(data) > settings.MaxFile || yaml.Unmarshal(data, &top) != nil {
+		return false
+	}
+	_, ok := top["sandbox"]
+	return ok
 }
 
 type loader struct {
 	settings.Reader
-	config  Config
-	network settings.Place // where the section of that name is; zero if there is none
+	config   Config
+	network  settings.Place  // where the section of that name is; zero if there is none
+	warnings settings.Errors // about network.rules
 }
 
 // section reads a mapping. The root has one key, sandbox, and the names of all

@@ -52,9 +52,11 @@ func setPolicyFile(c *Config, v value) error {
 // rules reads a policy as a part of the file, so that its errors have their
 // place here.
 func (l *loader) rules(k Key, n *yaml.Node) {
-	if p, _ := rules.LoadNode(&l.Reader, n); p == nil {
+	p, warnings := rules.LoadNode(&l.Reader, n)
+	if p == nil {
 		return
 	}
+	l.warnings = warnings
 	text, err := settings.JSON(n)
 	if err != nil {
 		l.Failf(settings.At(n), k.Name, "cannot set %s: %v", k.Name, err)
