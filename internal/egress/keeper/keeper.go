@@ -114,6 +114,10 @@ func (k *Keeper) tell() {
 
 // heard is what a gateway told; it does not wait.
 func (k *Keeper) heard(e json.RawMessage) {
+	if len(e) > maxEvent || cleaned(string(e), maxEvent) != string(e) {
+		k.lost.Add(1) // no honest gateway says that
+		return
+	}
 	select {
 	case k.events <- e:
 	default:
@@ -231,7 +235,7 @@ func (k *Keeper) Traffic(ctx context.Context, id box.ID) (box.Traffic, error) {
 	defer c.turn.Unlock()
 	rep, err := k.ask(ctx, control.Request{Op: control.Tell, Cell: string(id)})
 	if err == nil && rep.Traffic != nil {
-		c.last = *rep.Traffic
+		c.last = believable(*rep.Traffic)
 	} else if !errors.Is(err, errGone) {
 		return box.Traffic{}, err
 	}
@@ -249,7 +253,7 @@ func (k *Keeper) Detach(ctx context.Context, id box.ID) box.Traffic {
 	defer c.turn.Unlock()
 	k.forget(id, c)
 	if rep, err := k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Detach, Cell: string(id)}); err == nil && rep.Traffic != nil {
-		c.last = *rep.Traffic
+		c.last = believable(*rep.Traffic)
 	}
 	return c.sum()
 }
@@ -274,24 +278,6 @@ func (c *kept) sum() box.Traffic {
 	t.Received += c.before.Received
 	t.Denied = merged(c.before.Denied, c.last.Denied)
 	return t
-}
-
-// merged adds up equal denials.
-func merged(a, b []box.Denial) []box.Denial {
-	out := append([]box.Denial{}, b...)
-	at := make(map[box.Denial]int, len(out))
-	key := func(d box.Denial) box.Denial { d.Count = 0; return d }
-	for i, d := range out {
-		at[key(d)] = i
-	}
-	for _, d := range a {
-		if i, ok := at[key(d)]; ok {
-			out[i].Count += d.Count
-		} else {
-			out = append(out, d)
-		}
-	}
-	return out
 }
 
 // ensure returns the gateway that there is, and starts one if there is none.

@@ -25,6 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Args[0] == argvFalse {
+		os.Exit(falseGateway(os.Args[1]))
+	}
 	if code, ok := gate.Dispatch(os.Args); ok {
 		os.Exit(code)
 	}

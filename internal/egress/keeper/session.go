@@ -76,28 +76,37 @@ func (s *session) read(tell func(json.RawMessage)) {
 	}
 }
 
-// ask sends a request and waits for the answer. A gateway that gives none in time
-// does not know what is in force, and is ended.
+// ask sends a request and waits for the answer. A gateway that gives none in time, or
+// does not even take the request, does not know what is in force, and is ended: when
+// errGone comes back it is no more.
 func (s *session) ask(ctx context.Context, req control.Request, files ...*os.File) (control.Reply, error) {
-	late := time.NewTimer(s.wait)
-	defer late.Stop()
 	ch := make(chan control.Reply, 1)
 	s.mu.Lock()
 	s.seq++
 	req.Seq = s.seq
 	s.pending[req.Seq] = ch
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.pending, req.Seq)
+		s.mu.Unlock()
+	}()
 	body, err := json.Marshal(req)
 	if err != nil {
 		return control.Reply{}, box.Errorf(box.Fault, op, "cannot encode a request: %w", err)
 	}
+	if len(body) > host.MaxMessage {
+		return control.Reply{}, box.Errorf(box.Invalid, op, "cannot hand over rules of %d bytes: at most %d are taken", len(body), host.MaxMessage)
+	}
+	late := time.AfterFunc(s.wait, s.kill)
+	defer late.Stop()
 	if err := s.link.Send(body, files...); err != nil {
 		for _, f := range files {
 			if _, serr := f.Stat(); serr != nil { // it is the file, and not the gateway
 				return control.Reply{}, box.Errorf(box.Unavailable, op, "cannot hand over a link that was given up: %w", serr)
 			}
 		}
-		return control.Reply{}, errGone
+		return control.Reply{}, s.lost()
 	}
 	select {
 	case rep := <-ch:
@@ -106,14 +115,24 @@ func (s *session) ask(ctx context.Context, req control.Request, files ...*os.Fil
 		}
 		return rep, nil
 	case <-s.gone:
-		return control.Reply{}, errGone
-	case <-late.C:
-		s.child.Kill()
-		<-s.gone
-		return control.Reply{}, errGone
+		return control.Reply{}, s.lost()
 	case <-ctx.Done():
 		return control.Reply{}, box.Errorf(box.Unavailable, op, "cannot wait for the gateway: %w", ctx.Err())
 	}
+}
+
+// kill ends it at once, and its connection, whoever else may have an end of that.
+func (s *session) kill() {
+	s.child.Kill()
+	s.link.Close()
+}
+
+// lost is errGone, once that is true.
+func (s *session) lost() error {
+	s.kill()
+	<-s.gone
+	<-s.child.Done()
+	return errGone
 }
 
 // attach hands a box over. Whoever calls has the box's turn. It is waited for until

@@ -97,6 +97,9 @@ func (p *Policy) problems() []problem {
 		c.overlaps()
 	}
 	if !slices.ContainsFunc(c.out, func(pr problem) bool { return !pr.warn }) {
+		if n := len(p.JSON()); n > MaxJSON {
+			c.add(-1, -1, "hosts", "", "it has %d bytes in its canonical form; allowed: at most %d", n, MaxJSON)
+		}
 		c.warnings()
 	}
 	p.link()

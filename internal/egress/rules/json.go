@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// maxJSON bounds the JSON form, in bytes.
-const maxJSON = 16 << 20
+// MaxJSON bounds the JSON form, in bytes: it is handed to the gateway in one message.
+const MaxJSON = 3 << 20
 
 // JSON returns the canonical form: equal policies have equal bytes, and [Parse]
 // reads them.
@@ -26,8 +26,8 @@ func (p *Policy) JSON() []byte {
 // Parse reads the canonical form and checks it like a file. Unknown fields are
 // errors.
 func Parse(text []byte) (*Policy, error) {
-	if len(text) > maxJSON {
-		return nil, fmt.Errorf("cannot read policy: it is longer than %d bytes", maxJSON)
+	if len(text) > MaxJSON {
+		return nil, fmt.Errorf("cannot read policy: it is longer than %d bytes", MaxJSON)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()

@@ -101,3 +101,24 @@ func TestRulesAndPathsHaveABoundInAll(t *testing.T) {
 		}
 	}
 }
+
+// A policy that is accepted can be handed to the gateway, though its text grows on the way.
+func TestAPolicyThatIsAcceptedFitsIntoAMessage(t *testing.T) {
+	for name, sign := range map[string]string{"fits": "a", "grows": "&"} {
+		text := "version: 1\nhosts:\n"
+		for i := range 31 {
+			text += fmt.Sprintf("- {host: a%d.example.com, port: 80, rules: [%s]}\n", i, several(64, func(r int) string {
+				return fmt.Sprintf("{paths: [/%d%s]},", r, strings.Repeat(sign, 350))
+			}))
+		}
+		p, err := Load("policy.yaml", []byte(text))
+		switch {
+		case name == "fits" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case name == "fits" && len(p.JSON()) > MaxJSON, name == "grows" && err == nil:
+			t.Errorf("%s: %d bytes are accepted", name, len(p.JSON()))
+		case name == "grows" && !strings.Contains(err.Error(), "canonical form"):
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+}

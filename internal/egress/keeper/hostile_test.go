@@ -1,0 +1,214 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/host"
+	"github.com/sunaba-dev/sunaba/internal/host/nic"
+)
+
+// argvFalse is a gateway that somebody has taken over. It answers the first request
+// as an honest one would, and then does what its second argument says.
+const argvFalse = "false-gateway"
+
+func falseGateway(how string) int {
+	l, err := host.NewLink(os.NewFile(3, "control"))
+	if err != nil {
+		return 1
+	}
+	for n := 0; ; n++ {
+		body, _, err := l.Receive()
+		if err != nil {
+			return 0
+		}
+		var req control.Request
+		if json.Unmarshal(body, &req) != nil {
+			return 1
+		}
+		rep := control.Reply{Seq: req.Seq}
+		switch {
+		case n == 0 || how == "honest":
+		case how == "deaf": // takes nothing any more
+			select {}
+		case how == "child": // and somebody else keeps its end of the connection
+			f, err := l.File()
+			if err != nil {
+				return 1
+			}
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Args, cmd.Env, cmd.ExtraFiles = []string{argvFalse, "mute"}, []string{}, []*os.File{f}
+			if cmd.Start() != nil {
+				return 1
+			}
+			select {}
+		case how == "mute":
+			time.Sleep(15 * time.Second)
+			return 0
+		case how == "leaves": // closes its connection, and lives on
+			l.Close()
+			select {}
+		case how == "liar":
+			rep.Traffic = lies()
+		case how == "flood":
+			for range 5_000 {
+				if l.Send([]byte(`{"event":{"cell":"`+strings.Repeat("x", 1000)+`"}}`)) != nil {
+					return 0
+				}
+			}
+		case how == "frame": // announces more than there may be
+			f, err := l.File()
+			if err != nil {
+				return 1
+			}
+			_, _ = f.Write([]byte{0xff, 0xff, 0xff, 0xff, 0})
+			select {}
+		case how == "files":
+			for range 2000 {
+				if l.Send([]byte(`{}`), os.Stderr, os.Stderr, os.Stderr) != nil {
+					return 0
+				}
+			}
+		}
+		b, err := json.Marshal(rep)
+		if err != nil || l.Send(b) != nil {
+			return 1
+		}
+	}
+}
+
+func lies() *box.Traffic {
+	t := &box.Traffic{Generation: 999, Open: -5, Sent: -1 << 60, Received: 1}
+	for i := range 9000 {
+		t.Denied = append(t.Denied, box.Denial{Kind: "\x1b]0;pwned\a", Name: fmt.Sprint("n", i), Path: "\u202e\x1b[2J" + strings.Repeat("p", 200), Code: "x\ny", Count: -1})
+	}
+	return t
+}
+
+func falseKeeper(t *testing.T, how string) *Keeper {
+	t.Helper()
+	k := New(Config{
+		Start: func(f *os.File) (*host.Child, error) {
+			return host.Helper{Args: []string{argvFalse, how}, Files: []*os.File{f}}.Start()
+		},
+		Settings: func() (control.Settings, error) { return control.Settings{}, nil },
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)), Answer: 500 * time.Millisecond, Ask: 10 * time.Second,
+	})
+	t.Cleanup(func() { within(t, 10*time.Second, "ended", func() { k.Close() }) })
+	return k
+}
+
+func within(t *testing.T, most time.Duration, what string, fn func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); fn() }()
+	select {
+	case <-done:
+	case <-time.After(most):
+		t.Fatalf("it is not %s after %v", what, most)
+	}
+}
+
+// Whatever a gateway does that was taken over, who keeps it is answered in time, holds
+// nothing of it, and has ended it by then if it did not do what it was asked.
+func TestAGatewayThatWasTakenOverHoldsNobodyUp(t *testing.T) {
+	big, _ := json.Marshal(strings.Repeat("x", 3<<20)) // more than a socket holds
+	for _, how := range []string{"honest", "deaf", "child", "leaves", "frame", "files", "flood", "liar"} {
+		t.Run(how, func(t *testing.T) {
+			k := falseKeeper(t, how)
+			before := descriptors(t)
+			ours, theirs, err := nic.Pair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer theirs.Close()
+			var pid int
+			within(t, 5*time.Second, "started", func() { pid, _ = k.Try(context.Background()) })
+			within(t, 8*time.Second, "answered", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				id := box.NewID()
+				err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, big, 1)
+				answers := how == "honest" || how == "files" || how == "flood" || how == "liar"
+				if answers != (err == nil) {
+					t.Errorf("attach: %v", err)
+				}
+				if err != nil && pid > 0 && syscall.Kill(pid, 0) == nil {
+					t.Error("it is given up and still there")
+				}
+				tr, err := k.Traffic(ctx, id)
+				if answers && err != nil {
+					t.Errorf("traffic: %v", err)
+				}
+				if len(tr.Denied) > maxDenials || tr.Sent < 0 || tr.Open < 0 {
+					t.Errorf("%d denials, %d sent, %d open", len(tr.Denied), tr.Sent, tr.Open)
+				}
+				for _, d := range tr.Denied {
+					if text := d.Kind + d.Path + d.Code; strings.ContainsAny(text, "\x1b\a\n\u202e") || d.Count < 0 {
+						t.Fatalf("a denial says %+q", text)
+					}
+				}
+				k.Detach(ctx, id)
+			})
+			within(t, 10*time.Second, "ended", func() { k.Close() })
+			if after := descriptors(t); after > before+2 {
+				t.Errorf("%d descriptors before, %d after", before, after)
+			}
+		})
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// Rules that no message can hold are refused, and those in force stay.
+func TestRulesThatAreTooLongAreRefused(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	w := attach(t, k, id, "a.example.com:443")
+	pid := k.PID()
+	long, _ := json.Marshal(strings.Repeat("x", host.MaxMessage))
+	within(t, 5*time.Second, "answered", func() {
+		err := k.Update(t.Context(), id, long, 2)
+		var e *box.Error
+		if !errors.As(err, &e) || e.Kind != box.Invalid {
+			t.Errorf("update: %v", err)
+		}
+	})
+	w.want(t, "a.example.com", true)
+	within(t, 5*time.Second, "answered", func() {
+		ours, theirs, err := nic.Pair()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer theirs.Close()
+		if err := k.Attach(t.Context(), box.NewID(), box.Link{File: ours, Kind: box.LinkSeqpacket}, long, 1); err == nil {
+			t.Error("a box has rules that nobody took")
+		}
+	})
+	if k.PID() != pid {
+		t.Error("the gateway was ended for it")
+	}
+	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.want(t, "a.example.com", false)
+}
