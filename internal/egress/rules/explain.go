@@ -20,15 +20,19 @@ type Question struct {
 	Port   uint16
 	Path   string // canonical; empty for tcp
 
-	refused *Verdict // the name or path is none that a request can have
+	target  string   // of http: path and query as they came
+	refused *Verdict // the name is none that a request can have
+	path    *Verdict // the path is none
 }
 
-// Codes of an [Answer] beside those of hostname and of a [Verdict].
+// Codes of an [Answer] beside those of hostname and of a [Verdict], as the gateway
+// has them.
 const (
-	// WrongProtocol: the first bytes are not what the entry is for.
-	WrongProtocol Code = "protocol_not_allowed"
-	// PathRefused: servers read the path in different ways.
-	PathRefused Code = "path_refused"
+	NotTLS       Code = "not_tls"        // the entry is for TLS, and something else is spoken
+	NotPlain     Code = "not_http"       // the entry is for plain HTTP, and something else is spoken
+	PathRefused  Code = "path_malformed" // servers read the path in different ways
+	URLLong      Code = "url_too_long"   // longer than limits.url_bytes
+	URLCharacter Code = "http_malformed" // something in it that no URL has
 )
 
 // ParseQuestion reads a method and a URL: http://HOST[:PORT][/PATH], the same
@@ -54,6 +58,7 @@ func ParseQuestion(method, url string) (Question, error) {
 		authority, path = rest[:i], rest[i:]
 	}
 	path, _, _ = strings.Cut(path, "#")
+	target := path
 	path, _, _ = strings.Cut(path, "?")
 	if strings.Contains(authority, "@") {
 		return wrong("it has a user before the host")
@@ -87,13 +92,13 @@ func ParseQuestion(method, url string) (Question, error) {
 		return q, nil
 	}
 	if path == "" {
-		path = "/"
+		path, target = "/", "/"+target
 	}
 	canonical, err := httppath.Canonical(path)
-	if err != nil && q.refused == nil {
-		q.refused = &Verdict{Code: PathRefused, Reason: err.Error()}
+	if err != nil {
+		q.path = &Verdict{Code: PathRefused, Reason: err.Error()}
 	}
-	q.Path = canonical
+	q.Path, q.target = canonical, target
 	return q, nil
 }
 
@@ -120,7 +125,7 @@ func (p *Policy) Explain(q Question) Answer {
 		step("%s", v.Reason)
 		return a
 	}
-	if q.refused != nil && q.refused.Code != PathRefused {
+	if q.refused != nil {
 		return end(*q.refused)
 	}
 	var h *Host
@@ -154,7 +159,7 @@ func (p *Policy) Explain(q Question) Answer {
 	}
 	wants := map[Mode]string{Splice: "https", HTTP: "http", TCP: q.Scheme}[h.Mode]
 	if wants != q.Scheme {
-		return end(Verdict{Rule: h.Name, Code: WrongProtocol, Reason: fmt.Sprintf("the entry %s is for %s, and %s is refused by its first bytes", h.Name, speaks(h.Mode), q.Scheme)})
+		return end(Verdict{Rule: h.Name, Code: map[Mode]Code{Splice: NotTLS, HTTP: NotPlain}[h.Mode], Reason: fmt.Sprintf("the entry %s is for %s, and %s is refused by its first bytes", h.Name, speaks(h.Mode), q.Scheme)})
 	}
 	switch h.Mode {
 	case Splice:
@@ -162,12 +167,25 @@ func (p *Policy) Explain(q Question) Answer {
 	case TCP:
 		step("the connection passes unread, whatever is spoken on it")
 	case HTTP:
-		if q.refused != nil {
-			return end(*q.refused)
-		}
-		return end(h.Request(Request{Method: q.Method, Path: q.Path}))
+		return end(h.explain(q, p.Limits))
 	}
 	return end(v)
+}
+
+// explain answers for one plain request, in the order in which it is read.
+func (h *Host) explain(q Question, l Limits) Verdict {
+	odd := strings.IndexFunc(q.target, func(r rune) bool { return r <= 0x20 || r >= 0x7f })
+	switch {
+	case len(q.target) > l.URLBytes:
+		return Verdict{Rule: h.Name, Code: URLLong, Reason: fmt.Sprintf("the URL has %d bytes after its host, and limits.url_bytes is %d", len(q.target), l.URLBytes)}
+	case odd >= 0:
+		return Verdict{Rule: h.Name, Code: URLCharacter, Reason: fmt.Sprintf("the URL has the character %+q, which must be encoded", []rune(q.target[odd:])[0])}
+	case q.path != nil:
+		v := *q.path
+		v.Rule = h.Name
+		return v
+	}
+	return h.Request(Request{Method: q.Method, Path: q.Path})
 }
 
 func speaks(m Mode) string {

@@ -17,13 +17,15 @@ func TestAnExplanationSaysWhichRuleDecides(t *testing.T) {
 		{"", "https://api.example.com/v1", rules.Allowed, "api", "method and path are not seen"},
 		{"DELETE", "https://API.example.com./v1?x=1#y", rules.Allowed, "api", "the entry api (line 6)"},
 		{"", "http://api.example.com/", rules.PortClosed, "api", "not for port 80"},
-		{"", "http://api.example.com:443/", rules.WrongProtocol, "api", "refused by its first bytes"},
-		{"", "https://plain.example.com:80/status", rules.WrongProtocol, "plain", "plain HTTP"},
+		{"", "http://api.example.com:443/", rules.NotTLS, "api", "refused by its first bytes"},
+		{"", "https://plain.example.com:80/status", rules.NotPlain, "plain", "plain HTTP"},
 		{"", "http://plain.example.com/status", rules.Allowed, "plain/read", "rule plain/read"},
 		{"", "http://plain.example.com/x/%2e%2e/status", rules.Allowed, "plain/read", "/status"},
 		{"POST", "http://plain.example.com/status", rules.MethodClosed, "plain", "no rule"},
 		{"", "http://plain.example.com/gists/1", rules.DeniedByRule, "plain/no-gists", "denied"},
-		{"", "http://plain.example.com/a%2fb", rules.PathRefused, "", "encoded slash"},
+		{"", "http://plain.example.com/a%2fb", rules.PathRefused, "plain", "encoded slash"},
+		{"", "http://plain.example.com/status?q=\u00e9", rules.URLCharacter, "plain", "must be encoded"},
+		{"", "http://plain.example.com/status?q=" + strings.Repeat("x", 8<<10), rules.URLLong, "plain", "limits.url_bytes is 4096"},
 		{"", "http://other.test/a%2fb", rules.NotListed, "", "not answered (NXDOMAIN)"},
 		{"", "https://evil.test", rules.NotListed, "", "no entry"},
 		{"", "https://bad.pages.example.com:8080/", rules.DeniedByRule, "hosts[4]", "not answered"},
@@ -45,7 +47,7 @@ func TestAnExplanationSaysWhichRuleDecides(t *testing.T) {
 		}
 		a := p.Explain(q)
 		if a.Code != c.code || a.Rule != c.rule || a.Allow != (c.code == rules.Allowed) || !strings.Contains(strings.Join(a.Steps, "\n"), c.says) || a.Steps[len(a.Steps)-1] != a.Reason {
-			t.Errorf("%s %s: %+v\nwant %s by %q, with %q", c.method, c.url, a, c.code, c.rule, c.says)
+			t.Errorf("%s %.100s: %+v\nwant %s by %q, with %q", c.method, c.url, a, c.code, c.rule, c.says)
 		}
 	}
 	for _, url := range []string{"", "a.test", "ftp://a.test/", "HTTP://a.test/", "https://user@a.test/", "http://a.test:0/", "http://a.test:x/", "tcp://a.test", "tcp://a.test:1/x", "//a.test", "http:a.test", "http://a.test:080/", "http://a.test:80:80/x"} {

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -27,6 +28,16 @@ func several(n int, f func(i int) string) string {
 		b.WriteString(f(i))
 	}
 	return b.String()
+}
+
+// busy is how long this process has computed: other work on the machine does not count.
+func busy(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // Whoever may send a policy must not be able to keep the daemon, or the gateway that
@@ -63,12 +74,12 @@ func TestAPolicyIsCheckedInTheTimeAndSpaceOfItsText(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			begin := time.Now()
+			begin := busy(t)
 			p, _, err := load("policy.yaml", []byte(text))
 			if p != nil {
 				_, err = Parse(p.JSON())
 			}
-			if took := time.Since(begin); took > 5*time.Second { // it takes a tenth, and took minutes
+			if took := busy(t) - begin; took > 5*time.Second { // it takes a tenth, and took minutes
 				t.Errorf("%d bytes were checked in %v (%.200v)", len(text), took, err)
 			}
 			if p != nil {
@@ -76,7 +87,7 @@ func TestAPolicyIsCheckedInTheTimeAndSpaceOfItsText(t *testing.T) {
 					t.Errorf("%d things are told of it", n)
 				}
 			}
-			t.Logf("%d bytes, %v, %v", len(text), time.Since(begin).Round(time.Millisecond), p != nil)
+			t.Logf("%d bytes, %v, %v", len(text), (busy(t) - begin).Round(time.Millisecond), p != nil)
 		})
 	}
 }
@@ -96,7 +107,7 @@ func TestRulesAndPathsHaveABoundInAll(t *testing.T) {
 		t.Errorf("the most that there may be: %.300v", err)
 	}
 	for name, text := range map[string]string{"rules": full(256, 1) + "- {host: b.example.com, port: 80, rules: [{}]}\n", "paths": full(256, 2)[:len(full(256, 2))-3] + "{paths: [/x, /y]}]}\n"} {
-		if _, err := Load("f", []byte(text)); err == nil || strings.Count(err.Error(), "allowed:") != 1 {
+		if _, err := Load("f", []byte(text)); err == nil || strings.Count(err.Error(), "\n") != 0 {
 			t.Errorf("one more of the %s: %.300v", name, err)
 		}
 	}

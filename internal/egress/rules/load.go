@@ -92,6 +92,7 @@ type spot struct {
 type loader struct {
 	*settings.Reader
 	p      *Policy
+	count  int // of rules
 	places map[spot]settings.Place
 }
 

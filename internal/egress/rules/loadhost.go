@@ -141,6 +141,14 @@ func (l *loader) flatten(i int, h *Host) {
 }
 
 func (l *loader) rules(i int, n *yaml.Node, h *Host) {
+	if before := l.count; n.Kind == yaml.SequenceNode && before <= maxAllRules {
+		if l.count += len(n.Content); l.count > maxAllRules {
+			l.Failf(settings.At(n), "rules", "cannot read more than %d rules in all", maxAllRules)
+		}
+	}
+	if l.count > maxAllRules {
+		return // told once
+	}
 	l.list(n, "rules", MaxRules, func(j int, e *yaml.Node) {
 		l.places[spot{i, j, ""}] = settings.At(e)
 		r := Rule{Name: fmt.Sprintf("rules[%d]", j), line: settings.At(e).Line}
