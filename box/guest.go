@@ -31,6 +31,9 @@ type Account struct {
 	Limits []LimitHit
 	// MemoryKills is how many times a program was ended for want of memory.
 	MemoryKills int64
+	// Ending is what is known of how a box that ended by itself did, in words; empty
+	// while it stands.
+	Ending string `json:",omitempty"`
 }
 
 // Guest is a running box as its users see it: what its agent offers. Methods

@@ -113,6 +113,9 @@ func (l *live) cause(ctx context.Context) (box.Reason, string) {
 			return box.ReasonLimit, fmt.Sprintf("%s (%s)", hit.Limit, hit.Source)
 		}
 	}
+	if acc.Ending != "" {
+		return box.ReasonLost, "its first process ended: " + acc.Ending
+	}
 	return box.ReasonLost, "its first process ended"
 }
 

@@ -583,12 +583,15 @@ func TestABoxThatEndsByItselfIsKnownWithItsReason(t *testing.T) {
 	go func() { _, err := b.guest(lost.ID).Stat(context.Background(), "/x", false); called <- err }()
 	time.Sleep(20 * time.Millisecond)
 	b.host(full.ID).acc.Limits = []box.LimitHit{{Limit: "memory", Source: "host cgroup", Ended: true}}
+	b.host(lost.ID).acc.Ending = "the agent ended: signal 9 (killed)"
 	close(b.host(full.ID).ended)
 	close(b.host(lost.ID).ended)
 	if i := b.becomes(full.ID, box.ReasonLimit); !strings.Contains(i.Detail, "memory (host cgroup)") || len(i.Limits) != 1 {
 		t.Errorf("%+v", i)
 	}
-	b.becomes(lost.ID, box.ReasonLost)
+	if i := b.becomes(lost.ID, box.ReasonLost); i.Detail != "its first process ended: the agent ended: signal 9 (killed)" {
+		t.Errorf("its end is told as %q", i.Detail)
+	}
 	if err := <-called; box.KindOf(err) != box.NotFound {
 		t.Errorf("a call that was under way: %v", err)
 	}

@@ -136,6 +136,15 @@ func (c *Child) Release() {
 	}
 }
 
+// End says how the child ended, in words. It is valid after Done, and empty for a
+// child that was adopted: nobody but its parent is told.
+func (c *Child) End() string {
+	if c.cmd == nil || c.cmd.ProcessState == nil {
+		return ""
+	}
+	return c.cmd.ProcessState.String()
+}
+
 // Usage returns the resources of the child and of all it waited for. It is
 // valid after Done, and nil for a child that was adopted.
 func (c *Child) Usage() *syscall.Rusage {

@@ -75,7 +75,7 @@ func rooms() []room {
 			why: "it is PID 1 of a box: it builds the walls from the inside with what host offers, and must stay small"},
 		{dir: "internal/agent", own: []string{"box", "internal/stream"}, ext: []string{unixCalls},
 			why: "it runs inside a box and must stay small"},
-		{dir: "internal/tier/tiertest", own: []string{"box", "internal/host/...", "internal/files", "internal/snapshot"},
+		{dir: "internal/tier/tiertest", own: []string{"box", "internal/host/...", "internal/files", "internal/snapshot"}, tests: []string{"gvisor.dev/gvisor/pkg/sentry/platform/systrap/sysmsg"}, // whose code slowstub_test.go makes slow
 			why: "one suite judges all tiers through box.Tier, so it may know none of them"},
 		{dir: "internal/tier/gvisor/...", own: append(tierOwn, "internal/tier/gvisor/..."),
 			ext: []string{gvisor, "github.com/opencontainers/runtime-spec/specs-go", "github.com/google/subcommands"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -72,8 +73,12 @@ func (c *cell) startAgent(program *os.File) (pid int, err error) {
 	}
 	c.agent = ours
 	go func() {
-		_, _ = c.kids.wait(int(started.Pid))
-		c.server.End()
+		status, err := c.kids.wait(int(started.Pid))
+		why := wire.HowEnded(syscall.WaitStatus(status))
+		if err != nil {
+			why = err.Error()
+		}
+		c.server.EndBecause("the agent ended: " + why)
 	}()
 	return int(started.Pid), nil
 }

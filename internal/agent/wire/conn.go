@@ -35,7 +35,8 @@ type Conn struct {
 	room    chan struct{} // has one for each of sent
 	limits  func(Limit)
 	expired bool
-	cause   error // what ended the link
+	why     string // the far end's last words
+	cause   error  // what ended the link
 }
 
 // NewConn takes over a link.
@@ -76,6 +77,18 @@ func (c *Conn) Expired() bool {
 	return c.expired
 }
 
+// Why waits for the link's end, or ctx, and returns what the far end said of its
+// own; empty if it said nothing.
+func (c *Conn) Why(ctx context.Context) string {
+	select {
+	case <-c.gone:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}
+
 func (c *Conn) read() {
 	defer close(c.gone)
 	for {
@@ -105,6 +118,13 @@ func (c *Conn) read() {
 		switch {
 		case ch != nil:
 			ch <- rep
+		case rep.Seq == 0 && rep.Event == Ending:
+			var e End
+			if json.Unmarshal(rep.Body, &e) == nil {
+				c.mu.Lock()
+				c.why = e.Why
+				c.mu.Unlock()
+			}
 		case rep.Seq == 0 && rep.Event == "limit" && limits != nil:
 			var l Limit
 			if json.Unmarshal(rep.Body, &l) == nil {

@@ -91,6 +91,12 @@ func (s *Server) Files() (link, listen *os.File, err error) {
 	return link, listen, nil
 }
 
+// EndBecause tells the front why, and makes Serve return.
+func (s *Server) EndBecause(why string) {
+	s.Event(Ending, End{why})
+	s.End()
+}
+
 // End makes Serve return.
 func (s *Server) End() {
 	s.mu.Lock()

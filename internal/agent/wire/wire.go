@@ -7,6 +7,8 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -47,6 +49,22 @@ type Exec struct {
 
 // Expired is the event that is told when Exec.Expire has passed.
 const Expired = "expired"
+
+// Ending is the event that the far end tells before it ends by itself, with an End.
+const Ending = "ending"
+
+// End is the body of the event Ending.
+type End struct {
+	Why string // in words
+}
+
+// HowEnded says in words how a process ended.
+func HowEnded(ws syscall.WaitStatus) string {
+	if ws.Signaled() {
+		return fmt.Sprintf("signal %d (%v)", ws.Signal(), ws.Signal())
+	}
+	return fmt.Sprintf("exit status %d", ws.ExitStatus())
+}
 
 // Started answers Exec.
 type Started struct{ Pid int32 }

@@ -8,6 +8,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
 // book is what a front knows of the account of a box that lasts.
@@ -38,6 +39,17 @@ func (k *book) add(h box.LimitHit) {
 
 // bounded cuts what a first process says about itself.
 func bounded(s string) string { return s[:min(len(s), 64)] }
+
+// lastWords is how a first process that has ended did: as it said itself, or as
+// this host's kernel saw it.
+func (b *Box) lastWords(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // of a link that others hold
+	defer cancel()
+	if said := b.Conn.Why(ctx); said != "" {
+		return stream.Clean([]byte(said[:min(len(said), 256)]))
+	}
+	return b.Child.End()
+}
 
 // Note tells the first process of a limit that this front found out about, for
 // the account that those after it ask for.
@@ -74,11 +86,9 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 			b.book.add(box.LimitHit{Limit: "memory", Source: s.OOMKills.Source})
 		}
 	}
-	ended := false
-	select {
-	case <-b.Child.Done():
-		ended = true
-	default:
+	ended, why := b.hasEnded(), ""
+	if ended {
+		why = b.lastWords(ctx)
 	}
 	u := b.usage(s, time.Since(b.created))
 	k := &b.book
@@ -96,6 +106,7 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 		k.alive = a.MemoryKills
 		return a, nil
 	}
+	a.Ending = why
 	for i := range a.Limits {
 		// What the host killed when the box was seen last, it died of.
 		a.Limits[i].Ended = a.Limits[i].Limit == "memory" && a.MemoryKills > k.alive

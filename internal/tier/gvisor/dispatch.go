@@ -54,6 +54,7 @@ func Dispatch(args []string) bool {
 			os.Setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0:glibc.malloc.arena_max=1")
 		}
 		installSeccomp()
+		steadyStub()
 		os.Args = takePassedFiles(args)
 		runsc(&bootCommand{})
 	case argvGofer:

@@ -3,11 +3,13 @@ package gvisor
 import (
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/sunaba-dev/sunaba/internal/agent/daemon"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
@@ -131,8 +133,17 @@ func (r *runner) giveStore() (any, error) {
 // endWithGuest ends this process when the guest's first process has ended, or
 // its kernel.
 func (r *runner) endWithGuest() {
-	_, _ = r.c.Sandbox.Wait(r.c.ID)
-	r.End()
+	var agent syscall.WaitStatus
+	aerr := r.askFor(boot.ContMgrWait, &r.c.ID, &agent)
+	guest, err := r.c.Sandbox.Wait(r.c.ID) // until its processes have gone, too
+	switch {
+	case aerr == nil:
+		r.EndBecause("the agent ended: " + wire.HowEnded(agent))
+	case err == nil:
+		r.EndBecause("the guest's kernel ended: " + wire.HowEnded(syscall.WaitStatus(guest)))
+	default:
+		r.EndBecause("the guest's kernel ended: " + oneLine(err).Error())
+	}
 }
 
 // guard starts what watches over the guest from here.

@@ -33,7 +33,7 @@ func (r *runner) watchLasting(limit int64) error {
 			}
 			if used+heap > limit+lastingOverhead {
 				r.Touched(wire.Limit{Name: "memory", Source: "watchdog"})
-				r.End()
+				r.EndBecause("the guest and its kernel used more memory than its limit allows")
 				return
 			}
 		}

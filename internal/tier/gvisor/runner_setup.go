@@ -263,8 +263,12 @@ func (r *runner) endWith(pid int) error {
 		return fmt.Errorf("cannot watch process %d of the box: %w", pid, err)
 	}
 	go func() {
-		_, _ = p.Wait()
-		r.End()
+		st, err := p.Wait()
+		if err != nil {
+			r.EndBecause("its file server cannot be waited for: " + err.Error())
+			return
+		}
+		r.EndBecause("its file server ended: " + st.String())
 	}()
 	return nil
 }

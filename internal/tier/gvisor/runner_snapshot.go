@@ -144,7 +144,10 @@ func (r *runner) filesRestored(c *container.Container) error {
 }
 
 // ask makes one call of the guest's kernel.
-func (r *runner) ask(method string, args any) error {
+func (r *runner) ask(method string, args any) error { return r.askFor(method, args, nil) }
+
+// askFor is ask for a call that has a result.
+func (r *runner) askFor(method string, args, result any) error {
 	path := r.c.Sandbox.GetControlSocketPath()
 	if path == "" {
 		return errors.New("cannot reach the guest's kernel: it has no socket")
@@ -160,7 +163,7 @@ func (r *runner) ask(method string, args any) error {
 		return fmt.Errorf("cannot reach the guest's kernel: %w", err)
 	}
 	defer conn.Close()
-	return brief(conn.Call(method, args, nil))
+	return brief(conn.Call(method, args, result))
 }
 
 // likeCopied sets what a guest that goes on must not be refused for: that its files

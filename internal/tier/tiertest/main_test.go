@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 	if code, ok := process.Dispatch(os.Args); ok {
 		os.Exit(code)
 	}
+	slowStub(os.Args)
 	gvisor.Dispatch(os.Args)
 	if os.Args[0] == argvFront {
 		os.Exit(frontMain(os.Args[1:]))

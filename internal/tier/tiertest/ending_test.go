@@ -1,0 +1,87 @@
+package tiertest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sunaba-dev/sunaba/box"
+)
+
+// childrenOf lists the children of a process that are called so; empty means any
+// name.
+func childrenOf(t *testing.T, pid int, name string) (kids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("cannot list children of %d: %v", pid, err)
+	}
+	for _, f := range all {
+		b, _ := os.ReadFile(f)
+		for _, s := range strings.Fields(string(b)) {
+			line, _ := os.ReadFile("/proc/" + s + "/cmdline")
+			if kid, err := strconv.Atoi(s); err == nil && (name == "" || strings.HasPrefix(string(line), name+"\x00")) {
+				kids = append(kids, kid)
+			}
+		}
+	}
+	return kids
+}
+
+// A box that ends by itself, or by somebody else's hand, says which of its parts
+// did, and how.
+func TestABoxThatEndsSaysWhichPartOfItDidAndHow(t *testing.T) {
+	parts := map[box.TierName]map[string]func(*testing.T, int) []int{
+		box.TierProcess: {
+			"signal: killed":                     func(_ *testing.T, first int) []int { return []int{first} },
+			"the agent ended: signal 9 (killed)": func(t *testing.T, first int) []int { return childrenOf(t, first, "") },
+		},
+		box.TierGvisor: {
+			"signal: killed": func(_ *testing.T, first int) []int { return []int{first} },
+			"the guest's kernel ended: signal 9 (killed)": func(t *testing.T, first int) []int {
+				return childrenOf(t, first, "runsc-sandbox")
+			},
+			// What its programs run in.
+			"the agent ended: signal 9 (killed)": func(t *testing.T, first int) []int {
+				return childrenOf(t, childrenOf(t, first, "runsc-sandbox")[0], "")
+			},
+		},
+	}
+	eachTier(t, func(t *testing.T, p *place) {
+		for want, victims := range parts[p.Name()] {
+			b := p.create(t, spec())
+			run(t, use(t, b), "true")
+			if acc, err := b.Account(t.Context()); err != nil || acc.Ending != "" {
+				t.Errorf("a box that stands: %q, %v", acc.Ending, err)
+			}
+			pids := victims(t, firstOf(t, b.State()).PID)
+			if len(pids) == 0 {
+				t.Fatalf("nobody to end for %q", want)
+			}
+			for _, pid := range pids {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+					t.Fatal(err)
+				}
+			}
+			if strings.HasPrefix(want, "the agent") { // which is heard of when it is next to run
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_, _ = use(t, b).Metrics(ctx)
+				cancel()
+			}
+			select {
+			case <-b.Ended():
+			case <-time.After(30 * time.Second):
+				t.Fatalf("the box lives on without what should say %q", want)
+			}
+			if acc, err := b.Account(t.Context()); err != nil || acc.Ending != want {
+				t.Errorf("says %q, %v; want %q", acc.Ending, err, want)
+			}
+			p.destroy(t, b)
+		}
+	})
+}
