@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 )
 
 // link asks a box for the host's end of its link and hands it over with the box's
@@ -25,6 +26,7 @@ func (e *Engine) link(ctx context.Context, b box.Box, rules json.RawMessage, gen
 	if err != nil {
 		return err
 	}
+	fault.Here("engine.link-taken")
 	return e.Egress.Attach(ctx, b.ID(), l, rules, generation)
 }
 
@@ -189,6 +191,7 @@ func (s *Service) SetNetwork(ctx context.Context, c box.Caller, id box.ID, wante
 	if err := s.putNetwork(ctx, l, after); err != nil {
 		return none, err
 	}
+	fault.Here("engine.network-written")
 	l.network.mu.Lock()
 	up := l.network.up
 	l.network.mu.Unlock()

@@ -6,7 +6,8 @@
 // ordinary builds that does nothing, and the compiler leaves it out. In builds
 // with the tag faultpoints [Watch] reads from a folder below the state folder
 // which moment is meant, and the process is killed (SIGKILL) when it gets there:
-// no deferred call runs, no buffer is written, as in a crash.
+// no deferred call runs, no buffer is written, as in a crash. Or its gateway is, and
+// it goes on.
 //
 // A name is "room.moment", is used at one place, and is in the table [Points].
 // Both are tested. test/crash kills at each.
@@ -15,12 +16,18 @@ package fault
 // Folder is the name, below the state folder, of the folder that [Watch] reads.
 const Folder = "faults"
 
-// File names in the folder. Kill holds a line "NAME N": the process is killed
-// at its N-th passage of that moment. Passed gets a line for each passage of
-// any moment: its name.
+// File names in the folder. Kill holds a line "NAME N VICTIM": at the N-th passage of
+// that moment the process is killed (VICTIM is [Self]), or its gateway ([Gateway]).
+// Passed gets a line for each passage of any moment: its name.
 const (
 	Kill   = "kill"
 	Passed = "passed"
+)
+
+// Who is killed at a moment.
+const (
+	Self    = "self"
+	Gateway = "gateway"
 )
 
 // Points lists the moments.
@@ -49,6 +56,10 @@ func Points() []string {
 		// A volume is made, and goes: its file, its row, the file's name.
 		"volume.made", "engine.volume-added", "volume.named", "volume.doomed", "engine.volume-forgotten",
 		// What has no name on the host.
-		"process.store-made", "gvisor.store-made",
+		"process.store-made", "gvisor.store-made", "gvisor.link-made",
+		// A box's link comes to the gateway, its rules change, and it goes.
+		"keeper.gateway-started", "engine.link-taken", "keeper.attached", "engine.network-written", "keeper.rules-kept", "keeper.rules-told", "keeper.detached",
+		// And comes to the next gateway.
+		"keeper.attached-again",
 	}
 }

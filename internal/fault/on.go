@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 )
@@ -13,6 +14,7 @@ import (
 // plan is what was read at the start.
 type plan struct {
 	name   string
+	victim string
 	left   atomic.Int64 // passages until the end
 	passed *os.File
 }
@@ -30,7 +32,7 @@ func Watch(state string) {
 	p := &plan{passed: f}
 	if b, err := os.ReadFile(filepath.Join(dir, Kill)); err == nil {
 		var n int64
-		if _, err := fmt.Sscan(string(b), &p.name, &n); err != nil {
+		if _, err := fmt.Sscan(string(b), &p.name, &n, &p.victim); err != nil {
 			panic(fmt.Sprintf("cannot read fault %q: %v", b, err))
 		}
 		p.left.Store(n)
@@ -48,7 +50,31 @@ func Here(name string) {
 	// returns: whatever happens to this process.
 	_, _ = p.passed.WriteString(name + "\n")
 	if name == p.name && p.left.Add(-1) == 0 {
+		if p.victim == Gateway {
+			killGateways()
+			return
+		}
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 		select {} // nothing more is done until it comes
+	}
+}
+
+// killGateways kills the gateways that are children of this process: proc_pid_stat(5).
+func killGateways() {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range all {
+		b, _ := os.ReadFile(name)
+		var pid, parent int
+		var state string
+		// A name in parentheses is the second field, and may have spaces in it.
+		if _, err := fmt.Sscan(string(b), &pid); err != nil {
+			continue
+		}
+		if _, err := fmt.Sscan(string(b[strings.LastIndexByte(string(b), ')')+1:]), &state, &parent); err != nil || parent != os.Getpid() {
+			continue
+		}
+		if line, _ := os.ReadFile(filepath.Dir(name) + "/cmdline"); strings.HasPrefix(string(line), "sunaba-gate\x00") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }

@@ -124,7 +124,7 @@ func rooms() []room {
 			why: "it judges, with what the other rooms know; its tests have a box's kernel at the other end"},
 		{dir: "internal/egress/control", own: []string{"box"},
 			why: "both ends of the gateway's control connection speak it"},
-		{dir: "internal/egress/keeper", own: []string{"box", "internal/host/...", "internal/egress/control"}, tests: []string{"golang.org/x/net/dns/dnsmessage"},
+		{dir: "internal/egress/keeper", own: []string{"box", "internal/host/...", "internal/egress/control", "internal/fault"}, tests: []string{"golang.org/x/net/dns/dnsmessage"},
 			why: "it is a part of the daemon, which has no network stack and reads no packet"},
 		{dir: "internal/egress/...", own: []string{"box", "internal/host/...", "internal/policy", "internal/audit", "internal/secret", "internal/hostname", "internal/egress/..."}, ext: []string{unixCalls},
 			why: "it hangs beside the box and talks back only to policy and audit"},

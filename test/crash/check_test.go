@@ -76,7 +76,7 @@ func (w *world) check() {
 		if r.reuse {
 			warm[r] = running(rows, r.key)
 			if id := warm[r]; id != "" {
-				w.welcome(id, r.tier)
+				w.welcome(id, r)
 			}
 			continue
 		}
@@ -85,7 +85,7 @@ func (w *world) check() {
 			w.t.Errorf("asked again: %v", err)
 			continue
 		}
-		w.welcome(id, r.tier)
+		w.welcome(id, r)
 	}
 	w.pending = nil
 	for _, k := range slices.Clone(w.boxes) {
@@ -102,10 +102,14 @@ func (w *world) check() {
 		case err != nil:
 			w.t.Errorf("asked again: %v", err)
 		case id == "":
-			w.inside(w.welcome(again, r.tier))
+			w.inside(w.welcome(again, r))
 		case again != id:
 			w.t.Errorf("one request has two boxes, %s and %s", id, again)
 		}
+	}
+	w.links()
+	for _, wrong := range w.arrived() {
+		w.t.Error(wrong)
 	}
 }
 
@@ -185,6 +189,11 @@ func (w *world) inside(k *known) {
 			w.t.Errorf("the terminal of %s: %v", k.id, err)
 		} else if out, _ := w.output(k, k.screen, line); strings.Count(out, line+"\r\n") != 1 {
 			w.t.Errorf("the terminal of %s (%s) does not go on: %q", k.id, k.tier, out)
+		}
+	}
+	if k.net != nil {
+		if err := w.connects(k); err != nil {
+			w.t.Error(err)
 		}
 	}
 	var self row

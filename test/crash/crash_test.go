@@ -31,15 +31,20 @@ func seed(t *testing.T) uint64 {
 func newRand(t *testing.T) *rand.Rand { return rand.New(rand.NewPCG(seed(t), 2)) }
 
 // round does what passes every moment of a daemon's, as long as it lives.
-func (w *world) round(point, tier string, reuse bool, r *rand.Rand) error {
-	k, err := w.get(tier, reuse)
+func (w *world) round(point, tier string, reuse, netted bool, r *rand.Rand) error {
+	k, err := w.get(tier, reuse, netted)
 	if err != nil {
 		return err
+	}
+	if ofGateway(point) {
+		w.killGateways() // the next one passes it
 	}
 	steps := w.steps()
 	switch {
 	case strings.Contains(point, "volume"):
 		steps = []func(*known, *rand.Rand) error{w.volume}
+	case ofNetwork(point):
+		steps = []func(*known, *rand.Rand) error{w.reach, w.change, w.reach}
 	case leased(point): // the first one is cold, and makes the daemon keep one for the next
 		steps = steps[:1]
 	}
@@ -57,6 +62,32 @@ func (w *world) cannotFork() bool {
 	defer w.d.Kill()
 	status, _ := w.call("POST", path(w.boxes[0])+"/fork", map[string]any{"count": 1, "metadata": map[string]any{"fork": "yes"}}, nil)
 	return status == http.StatusNotImplemented
+}
+
+// moment is one at which somebody is killed.
+type moment struct{ point, victim string }
+
+// moments are all that have a name. At those of networks, or some of them, the gateway
+// is killed, too, while its daemon goes on.
+func moments() (all []moment) {
+	for _, p := range fault.Points() {
+		all = append(all, moment{p, fault.Self})
+		if gatewayDies(p) {
+			all = append(all, moment{p, fault.Gateway})
+		}
+	}
+	return all
+}
+
+// ofNetwork reports whether a moment is one of boxes with a network alone.
+func ofNetwork(point string) bool {
+	return strings.HasPrefix(point, "keeper.") || strings.Contains(point, "link-") || strings.Contains(point, "network-")
+}
+
+// ofGateway reports whether a moment is passed when a gateway comes in the place of
+// another one.
+func ofGateway(point string) bool {
+	return point == "keeper.gateway-started" || point == "keeper.attached-again"
 }
 
 // leased reports whether a moment is one of warm boxes alone.
@@ -83,34 +114,41 @@ func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
 	w := newWorld(t, u)
 	r := rand.New(rand.NewPCG(seed(t), 0))
 	for _, tier := range []string{"gvisor", "process"} { // those that stay
-		if _, err := w.create(tier); err != nil {
+		if _, err := w.get(tier, false, true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.d.Kill()
 	for n := 1; n <= eachPoint; n++ {
-		for i, point := range fault.Points() {
-			if u != harness.Root && (point == "frame.limited" || point == "process.store-made" || strings.Contains(point, "volume")) {
+		for i, m := range moments() {
+			if u != harness.Root && (m.point == "frame.limited" || m.point == "process.store-made" || strings.Contains(m.point, "volume")) {
 				continue // an ordinary user has none of them here
 			}
-			tier := tierOf(point, i+n)
-			if point == "engine.fork-copied" && w.cannotFork() {
-				t.Logf("NOT TESTED: %s: boxes cannot be forked here", point)
+			tier := tierOf(m.point, i+n)
+			switch {
+			case m.point == "engine.fork-copied" && w.cannotFork():
+				t.Logf("NOT TESTED: %s: boxes cannot be forked here", m.point)
+				continue
+			case ofNetwork(m.point) && w.farm == nil:
+				t.Logf("NOT TESTED: %s: a world in network namespaces takes root", m.point)
 				continue
 			}
 			passage := n
-			if strings.HasPrefix(point, "frame.drop") || strings.HasPrefix(point, "engine.recover") {
-				passage = 1                                      // of a start, which has no more
-				w.kill(t, "frame.remembered", 1, tier, false, r) // leaves half a box
+			switch {
+			case strings.HasPrefix(m.point, "frame.drop"), strings.HasPrefix(m.point, "engine.recover"):
+				passage = 1                                                                 // of a start, which has no more
+				w.kill(t, moment{"frame.remembered", fault.Self}, 1, tier, false, false, r) // leaves half a box
+			case m.point == "keeper.attached", m.point == "engine.link-taken":
+				passage += 2 // after those of the boxes that stay
 			}
 			// Boxes that are nobody's yet are made, die and are left behind, too.
-			reuse := leased(point) || (i/2+n)%2 == 0 && !strings.HasPrefix(point, "engine.create")
-			w.kill(t, point, passage, tier, reuse, r)
+			reuse := leased(m.point) || (i/2+n)%2 == 0 && !strings.HasPrefix(m.point, "engine.create")
+			w.kill(t, m, passage, tier, reuse, ofNetwork(m.point) || (i/4+n)%2 == 0, r)
 			w.disarm()
 			w.d.Start()
 			w.check()
 			if t.Failed() {
-				t.Fatalf("after %s, passage %d, of tier %s\n%s", point, n, tier, w.d.Log())
+				t.Fatalf("after %v, passage %d, of tier %s\n%s", m, n, tier, w.d.Log())
 			}
 			for _, k := range w.boxes { // something goes on while it is dead
 				if err := errors.Join(w.background(k, r), w.typeIn(k, nil)); err != nil {
@@ -127,23 +165,25 @@ func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
 	}
 	w.d.Start()
 	w.check()
-	t.Logf("kills at each moment: %v; %d boxes were warm", w.kills, w.warm)
+	t.Logf("kills at each moment: %v; %d boxes were warm; %d things arrived that boxes may reach", w.kills, w.warm, w.arrivals)
 }
 
-// kill starts a daemon that dies at the n-th passage of a moment.
-func (w *world) kill(t *testing.T, point string, n int, tier string, reuse bool, r *rand.Rand) {
+// kill starts a daemon that dies at the n-th passage of a moment, or whose gateway does
+// while it goes on.
+func (w *world) kill(t *testing.T, m moment, n int, tier string, reuse, netted bool, r *rand.Rand) {
 	t.Helper()
-	w.arm(point, n)
+	point := m.point
+	w.arm(m, n)
 	rounds := 0
 	for up := w.d.TryStart(); up && w.passed(point) < n && rounds < 20; rounds++ {
-		if err := w.round(point, tier, reuse, r); err != nil && w.passed(point) < n {
-			t.Fatalf("%s: before passage %d: %v\n%s", point, n, err, w.d.Log())
+		if err := w.round(point, tier, reuse, netted, r); err != nil && (m.victim != fault.Self || w.passed(point) < n) {
+			t.Fatalf("%v: before passage %d: %v\n%s", m, n, err, w.d.Log())
 		}
 	}
 	if got := w.passed(point); got < n { // others may pass it while it dies
 		t.Fatalf("%s was passed %d times, not %d\n%s", point, got, n, w.d.Log())
 	}
-	w.kills[point]++
+	w.kills[m]++
 	w.d.Kill()
 }
 
@@ -170,7 +210,7 @@ func TestTheDaemonIsKilledAtAnyMoment(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%d kills; %d boxes were warm", randomKills/len(users), w.warm)
+		t.Logf("%d kills, and %d of gateways; %d boxes were warm; %d things arrived that boxes may reach", randomKills/len(users), w.gateways, w.warm, w.arrivals)
 	})
 }
 
@@ -184,7 +224,16 @@ func (w *world) busy(d time.Duration, s uint64) []*wanted {
 			}
 		})
 	}
-	time.Sleep(d)
+	r := rand.New(rand.NewPCG(s, 100))
+	for n := r.IntN(4); n > 0 && w.farm != nil; n-- { // the last one is with the daemon, or before it
+		part := time.Duration(r.Int64N(int64(d)/int64(n) + 1))
+		time.Sleep(part)
+		d -= part
+		w.killGateways()
+	}
+	if r.IntN(2) == 0 {
+		time.Sleep(d)
+	}
 	w.d.Kill()
 	callers.Wait()
 	w.mu.Lock()
@@ -205,7 +254,7 @@ func (w *world) work(r *rand.Rand) error {
 	}
 	w.mu.Unlock()
 	if k == nil || r.IntN(4) == 0 {
-		_, err := w.get([]string{"gvisor", "process"}[r.IntN(2)], r.IntN(2) == 0)
+		_, err := w.get([]string{"gvisor", "process"}[r.IntN(2)], r.IntN(2) == 0, r.IntN(2) == 0)
 		return err
 	}
 	if !k.busy.TryLock() {

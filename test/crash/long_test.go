@@ -2,7 +2,14 @@
 
 package crash
 
+import "strings"
+
 const (
 	eachPoint   = 3
 	randomKills = 100
 )
+
+// gatewayDies reports whether the gateway is killed at a moment, too.
+func gatewayDies(point string) bool {
+	return strings.HasPrefix(point, "keeper.") || point == "engine.network-written"
+}

@@ -2,7 +2,9 @@
 // and at random ones, under mixed work, and holds what the next one finds against
 // what callers were told: nothing on the host that no row knows, no row without
 // its box, no name or user twice, every program with its true end, and nothing
-// undone that was told as done. docs/crash-safety.md says which test is for which
+// undone that was told as done. Boxes with a network try everything all the time, and
+// their gateway is killed, too: what arrives in the world (test/upstream) is what the
+// rules allow that were told last. docs/crash-safety.md says which test is for which
 // fault.
 //
 // CI kills at each moment once and 10 times at random; `make crash` (tag crash) at
@@ -15,6 +17,9 @@ import (
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/test/harness"
+	"github.com/sunaba-dev/sunaba/test/upstream"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.MainWith(m, "faultpoints")) }
+func TestMain(m *testing.M) {
+	os.Exit(upstream.Main(func() int { return harness.MainWith(m, "faultpoints") }))
+}

@@ -6,3 +6,8 @@ const (
 	eachPoint   = 1  // kills at each moment
 	randomKills = 10 // of each kind of user together
 )
+
+// gatewayDies reports whether the gateway is killed at a moment, too.
+func gatewayDies(point string) bool {
+	return point == "keeper.attached" || point == "keeper.rules-kept"
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/test/harness"
+	"github.com/sunaba-dev/sunaba/test/upstream"
 )
 
 // world is a daemon and what its callers know.
@@ -33,10 +34,17 @@ type world struct {
 	pending []*wanted // asked for, and no answer came
 	gone    map[string]bool
 	serial  int
-	kills   map[string]int  // at moments
+	kills   map[moment]int
 	kept    map[string]bool // snapshots: whether they are, or are no more
 	warm    int             // boxes that were handed out warm
 	volumes map[string]*volume
+
+	farm       *upstream.Farm // nil where boxes have no network
+	nets       []*network     // by serial number, less one
+	arrivals   int            // of what boxes may reach
+	gateways   int            // that were killed
+	patience   int            // how often a box asks for what it may reach
+	interfaces []string
 }
 
 // wanted is a request for a box.
@@ -44,6 +52,7 @@ type wanted struct {
 	key   string
 	tier  string
 	reuse bool // it asks for a warm one, and so for more to be kept
+	net   *network
 }
 
 // known is a box of which a caller was told.
@@ -59,6 +68,8 @@ type known struct {
 	typed    int    // lines
 	at       int    // bytes that it took
 	line     string // on the way
+	net      *network
+	tries    bool // everything that its network may do
 }
 
 // program is one in the background, and what it must come to.
@@ -70,21 +81,29 @@ type program struct {
 func newWorld(t *testing.T, u harness.User) *world {
 	t.Helper()
 	harness.NothingLeft(t)
-	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}, volumes: map[string]*volume{}, kills: map[string]int{}}
+	w := &world{t: t, dir: filepath.Join(harness.State(t, u), fault.Folder), gone: map[string]bool{}, kept: map[string]bool{}, volumes: map[string]*volume{}, kills: map[moment]int{}}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	harness.Give(t, u, w.dir)
 	t.Cleanup(func() { os.RemoveAll(w.dir) })
-	w.d = harness.StartServer(t, u, "--warm", "4")
+	w.patience = 60
+	args := []string{"--warm", "4"}
+	if upstream.Here() {
+		w.farm = upstream.Of(t)
+		w.farm.Take(t) // what earlier tests left
+		w.interfaces = interfaces(t)
+		args = append(args, "--resolver", upstream.Resolver)
+	}
+	w.d = harness.StartServer(t, u, args...)
 	return w
 }
 
-// arm has the next daemon killed at its n-th passage of a moment.
-func (w *world) arm(point string, n int) {
+// arm has the next daemon, or its gateway, killed at its n-th passage of a moment.
+func (w *world) arm(m moment, n int) {
 	w.t.Helper()
 	w.disarm()
-	if err := os.WriteFile(filepath.Join(w.dir, fault.Kill), fmt.Appendln(nil, point, n), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(w.dir, fault.Kill), fmt.Appendln(nil, m.point, n, m.victim), 0o644); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -126,6 +145,9 @@ func (w *world) ask(r *wanted) (id string, err error) {
 	if r.reuse {
 		s["lifecycle"] = map[string]any{"reuse": true, "pool_size": 1}
 	}
+	if r.net != nil {
+		s["network"] = r.net.rules(1)
+	}
 	body, err := json.Marshal(map[string]any{"sandbox": s, "ttl_sec": 3600, "metadata": map[string]any{"request": r.key}})
 	if err != nil {
 		return "", err
@@ -165,13 +187,17 @@ func (w *world) ask(r *wanted) (id string, err error) {
 }
 
 // create makes a box, or notes that nobody knows whether there is one.
-func (w *world) create(tier string) (*known, error) { return w.get(tier, false) }
+func (w *world) create(tier string) (*known, error) { return w.get(tier, false, false) }
 
-// get is create, perhaps of a box that is warm.
-func (w *world) get(tier string, reuse bool) (*known, error) {
+// get is create, perhaps of a box that is warm, or that has a network.
+func (w *world) get(tier string, reuse, netted bool) (*known, error) {
+	var n *network
+	if netted && w.farm != nil {
+		n = w.network()
+	}
 	w.mu.Lock()
 	w.serial++
-	r := &wanted{key: fmt.Sprint(w.t.Name(), " ", w.serial), tier: tier, reuse: reuse}
+	r := &wanted{key: fmt.Sprint(w.t.Name(), " ", w.serial), tier: tier, reuse: reuse, net: n}
 	w.mu.Unlock()
 	id, err := w.ask(r)
 	if err != nil {
@@ -180,10 +206,11 @@ func (w *world) get(tier string, reuse bool) (*known, error) {
 		w.pending = append(w.pending, r)
 		return nil, err
 	}
-	return w.welcome(id, tier), nil
+	k := w.welcome(id, r)
+	return k, w.trying(k)
 }
 
-func (w *world) welcome(id, tier string) *known {
+func (w *world) welcome(id string, r *wanted) *known {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, k := range w.boxes {
@@ -194,14 +221,14 @@ func (w *world) welcome(id, tier string) *known {
 	if w.gone[id] {
 		w.t.Errorf("the name of box %s was given again", id)
 	}
-	k := &known{id: id, tier: tier, phase: "running", programs: map[int]program{}}
+	k := &known{id: id, tier: r.tier, net: r.net, phase: "running", programs: map[int]program{}}
 	w.boxes = append(w.boxes, k)
 	return k
 }
 
 // steps are what is done with a box. Each notes what was told.
 func (w *world) steps() []func(*known, *rand.Rand) error {
-	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall, w.snapshot, w.volume, w.fork}
+	return []func(*known, *rand.Rand) error{w.foreground, w.background, w.pause, w.resume, w.typeIn, w.oneCall, w.snapshot, w.volume, w.fork, w.change, w.reach}
 }
 
 func path(k *known) string { return "/v1/boxes/" + k.id }
@@ -362,7 +389,7 @@ func (w *world) fork(k *known, _ *rand.Rand) error {
 	if len(made.Forks) != 1 || made.Forks[0].Box == nil {
 		return fmt.Errorf("fork: %+v", made)
 	}
-	return w.destroy(w.welcome(made.Forks[0].Box.ID, k.tier))
+	return w.destroy(w.welcome(made.Forks[0].Box.ID, &wanted{tier: k.tier}))
 }
 
 // destroy ends a box.
@@ -379,6 +406,9 @@ func (w *world) forget(k *known) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone[k.id] = true
+	if k.net != nil {
+		k.net.ended = time.Now()
+	}
 	for i := range w.boxes {
 		if w.boxes[i] == k {
 			w.boxes = append(w.boxes[:i], w.boxes[i+1:]...)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -211,23 +212,29 @@ func (d *Server) Must(method, path string, in, out any) {
 	}
 }
 
-// tail keeps the last lines of a log.
+// tail keeps the last lines of a log, and fewer of those about each decision on a
+// network, which are many.
 type tail struct {
-	mu    sync.Mutex
-	lines [][]byte
+	mu        sync.Mutex
+	lines     [][]byte
+	decisions [][]byte
 }
 
 func (l *tail) add(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines = append(l.lines, bytes.Clone(line))
-	l.lines = l.lines[max(0, len(l.lines)-200):]
+	to, most := &l.lines, 200
+	if bytes.Contains(line, []byte(" msg=network ")) {
+		to, most = &l.decisions, 20
+	}
+	*to = append(*to, bytes.Clone(line))
+	*to = (*to)[max(0, len(*to)-most):]
 }
 
 func (l *tail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(bytes.Join(l.lines, []byte("\n")))
+	return string(bytes.Join(slices.Concat(l.decisions, l.lines), []byte("\n")))
 }
 
 // TryStartFor starts it and does not wait longer than that until it can be

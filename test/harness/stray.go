@@ -74,8 +74,8 @@ func stray(t testing.TB, u User, pid int, live []string, loops int) []string {
 	return all
 }
 
-// ownProcesses finds processes of the tested binary that are neither the daemon
-// nor in a box that lives, and those of a dead box's host user.
+// ownProcesses finds processes of the tested binary that are neither the daemon, nor
+// its gateway, nor in a box that lives, and those of a dead box's host user.
 func ownProcesses(t testing.TB, u User, pid int, dead, live []string) []string {
 	want, err := os.Stat(Binary(t))
 	if err != nil {
@@ -89,9 +89,10 @@ func ownProcesses(t testing.TB, u User, pid int, dead, live []string) []string {
 		delete(users, HostUser(id))
 	}
 	var all []string
+	mine := append(Gateways(t, pid), 0)[0] // one, if boxes need it
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
-		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == fmt.Sprint(pid) || inherited(e.Name()) {
+		if strings.Trim(e.Name(), "0123456789") != "" || e.Name() == fmt.Sprint(pid) || e.Name() == fmt.Sprint(mine) || inherited(e.Name()) {
 			continue
 		}
 		dir, err := os.Stat("/proc/" + e.Name())

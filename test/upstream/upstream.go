@@ -55,6 +55,7 @@ type Seen struct {
 	Kind string // packet, dns, conn, data
 	At   string // address and port
 	What string
+	When time.Time
 }
 
 func (s Seen) String() string { return fmt.Sprintf("%s %s %.300q", s.Kind, s.At, s.What) }
@@ -147,7 +148,7 @@ type world struct {
 func (w *world) note(kind, at, what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all = append(w.all, Seen{kind, at, what})
+	w.all = append(w.all, Seen{kind, at, what, time.Now()})
 }
 
 func worldMain() error {
@@ -304,6 +305,10 @@ func (w *world) http(c net.Conn, at string) {
 			answer := "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":443\"\r\nContent-Length: 5\r\n\r\nhello"
 			if strings.Contains(head, "/public/switch") {
 				answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+			}
+			if _, rest, said := strings.Cut(head, " /say/"); said { // what it says is what was asked for
+				word, _, _ := strings.Cut(rest, " ")
+				answer = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(word), word)
 			}
 			if strings.Contains(head, "/slow") {
 				answer = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegin"

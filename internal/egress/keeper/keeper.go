@@ -25,6 +25,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/nic"
 )
@@ -152,6 +153,7 @@ func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.
 		k.forget(id, c)
 		return err
 	}
+	fault.Here("keeper.attached")
 	return nil
 }
 
@@ -208,6 +210,7 @@ func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, 
 	}
 	before, was := c.policy, c.generation
 	c.policy, c.generation = policy, generation
+	fault.Here("keeper.rules-kept")
 	k.mu.Lock()
 	s := k.now
 	k.mu.Unlock()
@@ -216,6 +219,7 @@ func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, 
 	}
 	// Whoever goes away meanwhile does not leave it undecided.
 	_, err = s.ask(context.WithoutCancel(ctx), control.Request{Op: control.Update, Cell: string(id), Policy: policy, Generation: generation})
+	fault.Here("keeper.rules-told")
 	if errors.Is(err, errGone) {
 		return nil
 	}
@@ -255,6 +259,7 @@ func (k *Keeper) Detach(ctx context.Context, id box.ID) box.Traffic {
 	if rep, err := k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Detach, Cell: string(id)}); err == nil && rep.Traffic != nil {
 		c.last = believable(*rep.Traffic)
 	}
+	fault.Here("keeper.detached")
 	return c.sum()
 }
 
@@ -314,6 +319,7 @@ func (k *Keeper) begin(ctx context.Context) (*session, error) {
 		s.end()
 		return nil, fmt.Errorf("it does not answer: %w", err)
 	}
+	fault.Here("keeper.gateway-started")
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -410,7 +416,9 @@ func (k *Keeper) attachAgain(ctx context.Context, s *session, id box.ID, c *kept
 		return nil
 	}
 	c.before, c.last = c.sum(), box.Traffic{}
-	return s.attach(ctx, id, c)
+	err := s.attach(ctx, id, c)
+	fault.Here("keeper.attached-again")
+	return err
 }
 
 // retry hands over what this gateway could not take before.

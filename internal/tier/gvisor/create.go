@@ -206,6 +206,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 			return s, passed, err
 		}
 		passed, s.Linked = append(passed, theirs, ours), true
+		fault.Here("gvisor.link-made")
 	}
 	if b.from != nil {
 		parts, err := b.from.pass()
