@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -52,3 +53,6 @@ func Resident(t testing.TB, pid int) int {
 	t.Fatal("no VmRSS")
 	return 0
 }
+
+// Owner is the user whose file it is.
+func Owner(st os.FileInfo) uint32 { return st.Sys().(*syscall.Stat_t).Uid }

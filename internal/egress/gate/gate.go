@@ -2,10 +2,10 @@
 //
 // It is the one process that reads what hostile boxes send, so it has little to
 // lose: a user of its own where root starts it, no capability, no file system at
-// all but its own program and one number of the kernel's (Landlock), the system calls of a box's programs
-// (seccomp), and of boxes nothing but the ends of their links. It confines itself
-// in a first step and then executes itself again, since Linux keeps all of this by
-// thread. It has no configuration, listens nowhere, and ends with the connection to
+// all (Landlock), the system calls that move bytes and no others (seccomp), and of boxes nothing
+// but the ends of their links. It confines itself in a first step, as far as a program can that
+// has yet to start, then executes itself again, since Linux keeps all of this by thread, and
+// gives up the rest. It has no configuration, listens nowhere, and ends with the connection to
 // who started it: then boxes have no network.
 package gate
 
@@ -28,7 +28,6 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/host"
-	"github.com/sunaba-dev/sunaba/internal/host/confine"
 )
 
 // Argv is the name that the program is started by for the first step; argvGate is
@@ -56,15 +55,9 @@ func Dispatch(args []string) (int, bool) {
 // controlFD is the connection to who started this process.
 const controlFD = 3
 
-// lowestAddress is read by a package of gVisor's as it initializes, in any program
-// that it is linked into.
-const lowestAddress = "/proc/sys/vm/mmap_min_addr"
-
 // first gives up all that the gateway does not need, and becomes it.
 func first() int {
-	err := confine.Exec(confine.Options{
-		Domain: &confine.Domain{ReadOnly: []string{host.SelfExe, lowestAddress}}, Keep: []int{controlFD},
-	}, host.SelfExe, []string{argvGate}, []string{}, nil)
+	err := become(argvGate)
 	fmt.Fprintln(os.Stderr, err)
 	return 1
 }
@@ -72,7 +65,7 @@ func first() int {
 func second() int {
 	l, err := host.NewLink(os.NewFile(controlFD, "control"))
 	if err == nil {
-		err = confined()
+		err = narrow()
 	}
 	if err == nil {
 		err = dial.Ready()
@@ -85,19 +78,6 @@ func second() int {
 	go g.tellEvents()
 	g.serve()
 	return 0
-}
-
-// confined asks the kernel whether the first step was this process's.
-func confined() error {
-	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
-	if err != nil || mode != unix.SECCOMP_MODE_FILTER {
-		return fmt.Errorf("cannot be the gateway: seccomp mode is %d (%v)", mode, err)
-	}
-	if f, err := os.Open("/proc/self/status"); err == nil {
-		f.Close()
-		return errors.New("cannot be the gateway: it can open files (a kernel without Landlock?)")
-	}
-	return nil
 }
 
 // eventRoom is how many events may wait to be told. What comes then is lost, and
