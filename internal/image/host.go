@@ -243,9 +243,14 @@ func (t *tree) addMountPoint(root, target string, dir bool, binds []box.Mount) e
 		}
 		return nil
 	}
-	if old, ok := t.entries[target]; ok && (old.Mode.Type() == fs.ModeSymlink || old.Mode.IsDir() != dir) {
-		return refuse("the image has something of another kind there")
-	} else if ok {
+	for p := target; p != "/"; p = path.Dir(p) {
+		if old, ok := t.entries[p]; ok {
+			if why := inTheWay(target, p, old.Mode, dir); why != "" {
+				return refuse(why)
+			}
+		}
+	}
+	if _, ok := t.entries[target]; ok {
 		return nil
 	}
 	if dir {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -45,6 +46,10 @@ func (s *Site) Mounts(spec box.Spec, img *image.Image, uid int) ([]Mount, []*os.
 		if err != nil {
 			return out, trees, box.Errorf(box.Denied, "mount", "%w", err)
 		}
+		if err := fits(spec, img, m.Target, info.IsDir()); !own && err != nil {
+			f.Close()
+			return out, trees, err
+		}
 		sm, tree, err := s.mount(f, info, m, own, uid)
 		f.Close()
 		if err != nil {
@@ -56,6 +61,17 @@ func (s *Site) Mounts(spec box.Spec, img *image.Image, uid int) ([]Mount, []*os.
 		}
 	}
 	return out, trees, nil
+}
+
+// fits looks at what the image has where something is to be mounted. What lies below
+// another mount is not the image's.
+func fits(spec box.Spec, img *image.Image, target string, dir bool) error {
+	hides := func(other string) bool { return strings.HasPrefix(target, other+"/") }
+	if slices.ContainsFunc(spec.Mounts, func(m box.Mount) bool { return hides(m.Target) }) ||
+		slices.ContainsFunc(spec.Volumes, func(v box.Volume) bool { return hides(v.Target) }) {
+		return nil
+	}
+	return img.Fits(target, dir)
 }
 
 func (s *Site) mount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid int) (Mount, *os.File, error) {
@@ -91,7 +107,7 @@ func (s *Site) mount(f *os.File, info fs.FileInfo, m box.Mount, own bool, uid in
 // Volumes mounts the volumes of a box, for its first process to attach. Weak is what
 // is not as it should be of the disk that they lie on. A volume is a file system, so
 // its size is a wall; for an ordinary user there is none, and nothing in its place.
-func (s *Site) Volumes(spec box.Spec) (out []Mount, trees []*os.File, weak []string, err error) {
+func (s *Site) Volumes(spec box.Spec, img *image.Image) (out []Mount, trees []*os.File, weak []string, err error) {
 	uid, gid := s.HostUser(spec.ID)
 	for _, v := range spec.Volumes {
 		switch {
@@ -100,6 +116,9 @@ func (s *Site) Volumes(spec box.Spec) (out []Mount, trees []*os.File, weak []str
 				WithHint("run sunaba as root, or leave the volume out")
 		case v.Image == nil:
 			return out, trees, weak, box.Errorf(box.Fault, "mount", "cannot use volume %q: nobody opened its file", v.Name)
+		}
+		if err := fits(spec, img, v.Target, true); err != nil {
+			return out, trees, weak, box.Errorf(box.KindOf(err), "mount", "cannot use volume %q: %w", v.Name, err).WithHint("choose a place where nothing is, such as /data")
 		}
 		tree, w, err := blockfs.MountVolume(v.Image, s.StoreDir(), v.ReadOnly, uid, gid)
 		if err != nil {

@@ -173,7 +173,7 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	if err != nil {
 		return s, passed, err
 	}
-	volumes, trees, weak, err := t.Volumes(spec)
+	volumes, trees, weak, err := t.Volumes(spec, img)
 	passed, b.Weaker = append(passed, trees...), append(b.Weaker, weak...)
 	if err != nil {
 		return s, passed, err

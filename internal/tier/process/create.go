@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -227,12 +228,15 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 		s.Domain.Writable = append(s.Domain.Writable, w.Path)
 	}
 	s.Domain.Writable = append(s.Domain.Writable, "/dev/shm")
+	if err := hidesNone(spec, s.Writable); err != nil {
+		return s, nil, err
+	}
 	mounts, passed, err := t.Mounts(spec, img, uid)
 	if err != nil {
 		return s, passed, err
 	}
 	s.Apart = len(img.Binds)
-	volumes, trees, weak, err := t.Volumes(spec)
+	volumes, trees, weak, err := t.Volumes(spec, img)
 	passed, b.Weaker = append(passed, trees...), append(b.Weaker, weak...)
 	if err != nil {
 		return s, passed, err
@@ -360,6 +364,31 @@ func (t *Tier) asUser(ctx context.Context, l box.Limits, img *image.Image, b *pb
 // 10 GiB for every memory of a WebAssembly module. What is really used is the
 // watchdog's business.
 const addressSlack = 128 << 30
+
+// hidesNone refuses a mount or volume at a folder above a place that a program of this
+// tier can write to: the place would be gone.
+func hidesNone(spec box.Spec, places []jail.Writable) error {
+	hidden := func(target string) error {
+		for _, w := range places {
+			if strings.HasPrefix(w.Path, target+"/") {
+				return box.Errorf(box.Invalid, "mount", "cannot mount anything at %s: in tier process it would hide the writable folder %s", target, w.Path).
+					WithHint("choose a place where nothing is, such as /data")
+			}
+		}
+		return nil
+	}
+	for _, m := range spec.Mounts {
+		if err := hidden(m.Target); err != nil {
+			return err
+		}
+	}
+	for _, v := range spec.Volumes {
+		if err := hidden(v.Target); err != nil {
+			return box.Errorf(box.Invalid, "mount", "cannot use volume %q: %w", v.Name, err).WithHint("choose a place where nothing is, such as /data")
+		}
+	}
+	return nil
+}
 
 // writable are the places that a program can write to; all share one store.
 func writable(workdir string) []jail.Writable {
