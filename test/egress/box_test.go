@@ -100,7 +100,7 @@ def tries(fn):
 `
 
 // loop runs what it is told, one line each.
-const loop = helpers + `
+const loop = helpers + siblingHelpers + `
 print("ready", flush=True)
 for line in sys.stdin:
     r = tries(lambda: eval(json.loads(line)))

@@ -253,7 +253,7 @@ func TestAttacks(t *testing.T) {
 		if u.IsTrusting() {
 			tier = box.TierProcess
 		}
-		for _, a := range attacks() {
+		for _, a := range append(attacks(), siblings(u, tier)...) {
 			if a.needs != "" || a.tier != "" && a.tier != tier {
 				continue
 			}

@@ -139,11 +139,11 @@ type upward struct {
 }
 
 func (u *upward) pass(b []byte) bool {
-	if u.watch != nil && u.answered.Load() && !u.watch.Holding() {
-		u.watch = nil
-	}
 	if u.watch == nil {
 		return u.write(b)
+	}
+	if u.answered.Load() {
+		u.watch.Answered()
 	}
 	out, hello, err := u.watch.Feed(b)
 	if err != nil || hello != nil {

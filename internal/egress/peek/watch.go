@@ -14,6 +14,19 @@ type Watch struct {
 	second *assembler
 	held   []byte
 	done   bool
+	// answered says that the server has not asked for a second hello.
+	answered bool
+}
+
+// Answered says that the server has not asked for a second hello. No honest client
+// sends one then, and a record that looks like one may be the ciphertext of a
+// handshake that is resumed (TLS 1.2), which begins with any byte. So it is judged if
+// it is a hello from its first byte to its last, and passes if not. What is held back
+// already stays what it was taken for.
+func (w *Watch) Answered() {
+	if w.second == nil {
+		w.answered = true
+	}
 }
 
 // maxRecord is the length of an encrypted record, in bytes: RFC 5246, 6.2.3.
@@ -80,25 +93,27 @@ func (w *Watch) hold(b []byte) ([]byte, *Hello, error) {
 		return w.release(nil)
 	}
 	whole, err := w.second.feed(b)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !whole {
+	var h Hello
+	switch {
+	case err != nil:
+	case whole:
+		h, err = parse(w.second.msg)
+	case w.answered && w.second.left == 0:
+		err = errHello // it goes on in another record
+	default:
 		return nil, nil, nil
 	}
-	h, err := parse(w.second.msg)
-	if err != nil {
+	switch {
+	case err != nil && w.answered:
+		return w.release(nil)
+	case err != nil:
 		return nil, nil, err
 	}
 	return w.release(&h)
 }
 
-// Holding reports whether bytes are held back.
-func (w *Watch) Holding() bool { return w.second != nil }
-
 // Reply looks at the first that a server says: whether it asks for a second hello.
-// If it does not, none can follow in the clear, and what looks like one is the
-// ciphertext of a handshake that is resumed (TLS 1.2), whose first byte is any.
+// If it does not, none follows in the clear ([Watch.Answered]).
 type Reply struct {
 	head []byte
 	done bool
