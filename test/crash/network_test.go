@@ -94,17 +94,12 @@ func (w *world) trying(k *known) error {
 	return nil
 }
 
-// gets prints what a name says that is asked for by plain HTTP, which is the name, or
-// "no" if it says nothing.
-const gets = `get() { timeout 5 bash -c 'exec 3<>/dev/tcp/$0/80 && printf "GET /say/$0 HTTP/1.1\r\nHost: $0\r\nConnection: close\r\n\r\n" >&3 && tail -n 1 <&3' $1 2>/dev/null || printf no; }
-`
-
 // reaches holds a box's network against its rules of a generation. A gateway may be on
 // its way: the box is patient.
 func (w *world) reaches(k *known, generation int) error {
 	n := k.net
 	was := n.host(generation - 1)
-	shell := gets + fmt.Sprintf(`for i in $(seq %d); do a=$(get %s); [ "$a" = no ] || break; sleep 0.2; done
+	shell := upstream.Shell + fmt.Sprintf(`a=$(gets %d %s)
 for i in $(seq 100); do t=$(cat tries 2>/dev/null | wc -c); [ "$t" -le %d ] || break; sleep 0.1; done
 echo $a $(get %s) $(get evil.example.net) $t`, w.patience, n.host(generation), n.tries, was)
 	var e ended

@@ -82,7 +82,7 @@ func TestAStormInOneBoxAndKillsLeaveTheOthersTheirNetwork(t *testing.T) {
 			if len(gate) != 1 {
 				t.Fatalf("gateways: %v", gate)
 			}
-			if mib := harness.Resident(t, gate[0]) >> 10; mib > 256 {
+			if mib := harness.Resident(t, gate[0]) >> 10; mib > 256 || mib == 0 {
 				t.Errorf("the gateway holds %d MiB", mib)
 			} else {
 				t.Logf("the gateway holds %d MiB", mib)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/test/harness"
+	"github.com/sunaba-dev/sunaba/test/upstream"
 )
 
 // load is one run's account.
@@ -32,6 +33,11 @@ type load struct {
 	wrong atomic.Int64
 	warm  atomic.Int64    // boxes that were handed out warm
 	down  []time.Duration // from each kill until the daemon answered again
+
+	farm     *upstream.Farm
+	gateways atomic.Int64 // that were killed
+	largest  int          // of them, in KiB
+	arrivals int          // in the world
 }
 
 // fail notes a wrong answer.

@@ -1,10 +1,11 @@
 // Package load puts many clients on one daemon, two of them with bombs, kills the
 // daemon among it now and then, and holds every answer against what it must be.
-// Boxes are made for one call and to last, cold and warm, they are paused and
-// forked, and programs run in the background. A call without an answer is no
+// Boxes are made for one call and to last, cold and warm, they are paused, forked and
+// restored, and programs run in the background. Some have a network, reach what they
+// may and try what they may not; their rules change, and the gateway is killed, too. A call without an answer is no
 // wrong one: the client comes again, with the same key where that matters, or
-// looks what became of it. Afterwards no box may be left, and the daemon may hold
-// no more than before.
+// looks what became of it. Afterwards no box may be left, and daemon and gateway may
+// hold no more than before.
 //
 // CI runs 50 clients for 30 seconds; `make load` (tag load) 200 for five
 // minutes, and prints how long calls took. No time decides a test.
@@ -24,17 +25,20 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/test/harness"
+	"github.com/sunaba-dev/sunaba/test/upstream"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) {
+	os.Exit(upstream.Main(func() int { return harness.Main(m) }))
+}
 
 func TestManyClientsGetTheirAnswersAndNothingIsLeft(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("bombs of an ordinary user's boxes are not contained by groups here; the daemon's own behaviour is the same")
 	}
 	harness.NothingLeft(t)
-	d := harness.StartServer(t, harness.Root, "--open-metrics", "--max-boxes", "400", "--warm", "4")
-	l := &load{t: t, d: d, took: map[string][]time.Duration{}}
+	d := harness.StartServer(t, harness.Root, "--open-metrics", "--max-boxes", "400", "--warm", "8", "--resolver", upstream.Resolver)
+	l := &load{t: t, d: d, took: map[string][]time.Duration{}, farm: upstream.Of(t)}
 	ctx := t.Context()
 	for n, tier := range []string{"gvisor", "process"} { // what is made once and kept, the pool included
 		l.oneCall(ctx, 0, tier)
@@ -42,12 +46,13 @@ func TestManyClientsGetTheirAnswersAndNothingIsLeft(t *testing.T) {
 			l.reused(tier, fmt.Sprint("first-", n, i))
 		}
 	}
+	links := interfaces(l)
 	l.mixed(ctx, -1, rand.New(rand.NewPCG(0, 0)), true)
 	if t.Failed() {
 		return
 	}
 	l.warmed()
-	before := l.holds()
+	before, gateway := l.holds(), l.gatewayHolds()
 	over := time.Now().Add(duration) // then each client ends what it is at
 	var wg sync.WaitGroup
 	for n := range clients {
@@ -64,6 +69,8 @@ while 1: a.append(bytearray(1<<20))"`)
 					l.mixed(ctx, n*1000+i, r, true) // however few rounds there are
 				case r.IntN(3) == 0:
 					l.mixed(ctx, n*1000+i, r, false)
+				case r.IntN(3) == 0:
+					l.oneLinkedCall(ctx, n*1000+i, []string{"gvisor", "process"}[r.IntN(2)])
 				default:
 					l.oneCall(ctx, n*1000+i, []string{"gvisor", "process"}[r.IntN(2)])
 				}
@@ -71,15 +78,19 @@ while 1: a.append(bytearray(1<<20))"`)
 		})
 	}
 	for next := time.Now().Add(killEvery); next.Before(over); next = next.Add(killEvery) {
-		time.Sleep(time.Until(next))
+		l.watchGateway(next)
 		l.kill()
 	}
+	l.watchGateway(over)
 	wg.Wait()
+	l.arrived()
 	l.report()
+	l.removeSnapshots()
+	l.ends()
 	if l.wrong.Load() > 0 {
 		t.Errorf("%d wrong answers", l.wrong.Load())
 	}
-	if l.warm.Load() == 0 || len(l.took["fork in two"]) == 0 || len(l.took["pause gvisor"]) == 0 || len(l.down) == 0 {
+	if l.warm.Load() == 0 || len(l.took["fork in two"]) == 0 || len(l.took["pause gvisor"]) == 0 || len(l.took["restore gvisor"]) == 0 || len(l.took["change rules"]) == 0 || len(l.down) == 0 {
 		t.Error("something was not in the mix")
 	}
 	var left struct {
@@ -93,19 +104,22 @@ while 1: a.append(bytearray(1<<20))"`)
 	}
 	l.warmed()
 	l.returnsTo(before)
+	l.gatewayReturnsTo(gateway, links)
 }
 
-// reused makes a box that may be warm, and destroys it.
+// reused makes a box that may be warm, and destroys it, and one that has a network.
 func (l *load) reused(tier, key string) {
-	var b made
-	if err := l.call(l.t.Context(), "create, alone", "POST", "/v1/boxes", map[string]any{"sandbox": lasting(tier, true), "ttl_sec": 600}, &b, "Idempotency-Key: "+key); err != nil {
-		l.fail("create on %s: %v", tier, err)
-		return
+	for _, name := range []string{"", host("reused")} {
+		var b made
+		if err := l.call(l.t.Context(), "create, alone", "POST", "/v1/boxes", map[string]any{"sandbox": lasting(tier, true, name), "ttl_sec": 600}, &b, "Idempotency-Key: "+key+name); err != nil {
+			l.fail("create on %s: %v", tier, err)
+			return
+		}
+		(&guest{l: l, ctx: l.t.Context(), tier: tier, path: "/v1/boxes/" + b.ID}).destroy()
 	}
-	(&guest{l: l, ctx: l.t.Context(), tier: tier, path: "/v1/boxes/" + b.ID}).destroy()
 }
 
-// warmed waits until both shapes have their two boxes ready.
+// warmed waits until all four shapes have their two boxes ready.
 func (l *load) warmed() {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		ready := 0
@@ -114,7 +128,7 @@ func (l *load) warmed() {
 				ready++
 			}
 		}
-		if ready == 2 {
+		if ready == 4 {
 			return
 		}
 		if time.Now().After(end) {

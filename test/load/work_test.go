@@ -17,14 +17,17 @@ func sandbox(tier string) map[string]any {
 }
 
 // lasting asks for a box that can be forked, where the tier can, perhaps one that
-// is warm.
-func lasting(tier string, reuse bool) map[string]any {
+// is warm, or that may reach a name.
+func lasting(tier string, reuse bool, name string) map[string]any {
 	s := sandbox(tier)
 	if tier == "gvisor" {
 		s["image"] = "base"
 	}
 	if reuse {
 		s["lifecycle"] = map[string]any{"reuse": true, "pool_size": 2}
+	}
+	if name != "" {
+		linked(s, name)
 	}
 	return s
 }
@@ -76,14 +79,18 @@ type guest struct {
 	tier string
 	path string
 	name string // no other has it
+
+	reaches string // by its network; empty if it has none
+	before  string // what it might before
 }
 
 // mixed uses a box that lasts, for some of what there is, or for all of it.
 func (l *load) mixed(ctx context.Context, n int, r *rand.Rand, all bool) {
 	g := &guest{l: l, ctx: ctx, tier: []string{"gvisor", "process"}[r.IntN(2)], name: fmt.Sprint("client-", n)}
 	reuse := r.IntN(2) == 0
+	g.reaches, g.before = sometimes(r, g.name), host("other")
 	if all {
-		g.tier, reuse = "gvisor", true
+		g.tier, reuse, g.reaches = "gvisor", true, host(g.name)
 	}
 	var b made
 	what := "create " + g.tier
@@ -91,7 +98,7 @@ func (l *load) mixed(ctx context.Context, n int, r *rand.Rand, all bool) {
 		what = "create, reuse, " + g.tier
 	}
 	// Made again with its key, a request has one box.
-	if err := l.call(ctx, what, "POST", "/v1/boxes", map[string]any{"sandbox": lasting(g.tier, reuse), "ttl_sec": 600}, &b, "Idempotency-Key: "+g.name); err != nil {
+	if err := l.call(ctx, what, "POST", "/v1/boxes", map[string]any{"sandbox": lasting(g.tier, reuse, g.reaches), "ttl_sec": 600}, &b, "Idempotency-Key: "+g.name); err != nil {
 		l.fail("create on %s: %v", g.tier, err)
 		return
 	}
@@ -104,14 +111,22 @@ func (l *load) mixed(ctx context.Context, n int, r *rand.Rand, all bool) {
 	pid := g.background(code)
 	for i := range 1 + r.IntN(4) {
 		g.exec(fmt.Sprint(n, " ", i))
-		does := r.IntN(6)
+		g.fetch()
+		does := r.IntN(8)
 		if all || does == 0 {
 			g.pause()
 		}
 		if all || does == 1 {
 			g.fork(fmt.Sprint(n, " ", i))
 		}
+		if all || does == 2 {
+			g.change(i)
+		}
+		if all && i == 0 || does == 3 {
+			g.restore(i)
+		}
 	}
+	g.fetch()
 	var big exec
 	if err := l.call(ctx, "1 MB of output "+g.tier, "POST", g.path+"/exec", map[string]any{"command": []string{"sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x"}}, &big); err != nil {
 		l.fail("output on %s: %v", g.tier, err)
@@ -245,11 +260,13 @@ func (g *guest) fork(last string) {
 			g.l.later.Add(1)
 			continue
 		}
-		c := &guest{l: g.l, ctx: g.ctx, tier: g.tier, path: "/v1/boxes/" + f.Box.ID}
+		c := *g
+		c.path = "/v1/boxes/" + f.Box.ID
 		var e exec
 		if err := g.l.call(g.ctx, "first exec of a copy", "POST", c.path+"/exec", map[string]any{"shell": "tail -n 1 log; echo copy >> other"}, &e); err != nil || e.Stdout != last+"\n" {
 			g.l.fail("a copy says %q, %v; want %q", e.Stdout, err, last)
 		}
+		c.fetch()
 		c.destroy()
 	}
 	var e exec

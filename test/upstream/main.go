@@ -58,6 +58,13 @@ func Main(run func() int) int {
 	return run()
 }
 
+// Shell has two functions for programs in boxes. `get NAME` prints what a name says
+// that is asked for by plain HTTP, which is the name, or "no" if it says nothing; `gets
+// TIMES NAME` is patient.
+const Shell = `get() { timeout 5 bash -c 'exec 3<>/dev/tcp/$0/80 && printf "GET /say/$0 HTTP/1.1\r\nHost: $0\r\nConnection: close\r\n\r\n" >&3 && tail -n 1 <&3' $1 2>/dev/null || printf no; }
+gets() { for i in $(seq $1); do a=$(get $2); [ "$a" = no ] || break; sleep 0.2; done; printf $a; }
+`
+
 // Here reports whether there is a world: whether the tests are root's.
 func Here() bool { return os.Getenv(inside) != "" }
 
