@@ -39,7 +39,7 @@ type Config struct {
 	Wire       link.Config
 	Policy     *rules.Policy
 	Generation uint64
-	// Dialer may be shared by all cells.
+	// Dialer, of the policy's resolvers, may be shared by all cells.
 	Dialer *dial.Dialer
 	// Events is told each decision. It is called concurrently and must not block.
 	Events func(event.Event)
@@ -87,10 +87,11 @@ type Cell struct {
 // takes descriptors for questions, too, and those are the gateway's, for all boxes.
 const maxDialing = 32
 
-// ruling is a policy with its generation; they change together.
+// ruling is a policy with its generation and who dials for it; they change together.
 type ruling struct {
 	policy     *rules.Policy
 	generation uint64
+	dialer     *dial.Dialer
 }
 
 // New makes a cell and takes over the descriptor of its wire, also when it
@@ -104,7 +105,7 @@ func New(cfg Config) (*Cell, error) {
 	if cfg.Policy == nil || cfg.Dialer == nil {
 		return nil, errors.Join(errors.New("cannot make a cell without a policy and a dialer"), link.Discard(cfg.Wire))
 	}
-	c.rule.Store(&ruling{cfg.Policy, cfg.Generation})
+	c.rule.Store(&ruling{cfg.Policy, cfg.Generation, cfg.Dialer})
 	wire, err := link.Open(cfg.Wire, ingress{c})
 	if err != nil {
 		return nil, fmt.Errorf("cannot take up the wire of %s: %w", cfg.ID, err)
@@ -136,12 +137,13 @@ func (c *Cell) end(code string) {
 
 // Update puts another policy in force. Open connections are judged by it before
 // Update returns, and what is no longer allowed is reset. No policy is one that
-// allows nothing.
-func (c *Cell) Update(p *rules.Policy, generation uint64) {
+// allows nothing. What is dialled from then on is dialled by d: it has the policy's
+// resolvers.
+func (c *Cell) Update(p *rules.Policy, generation uint64, d *dial.Dialer) {
 	if p == nil {
 		p = new(rules.Policy)
 	}
-	r := &ruling{p, generation}
+	r := &ruling{p, generation, d}
 	c.rule.Store(r)
 	for _, o := range c.open() {
 		o.judgeAgain(r)

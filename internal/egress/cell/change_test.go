@@ -6,10 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
 )
 
@@ -48,7 +50,7 @@ func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
 	f.cell.Update(load(t, `  - { host: a.example.com, tls: splice }
   - { host: raw.example.com, port: 5432, tls: splice }
   - { host: web.example.com, port: 80, rules: [ { methods: [GET], paths: ["/a"] } ] }
-`), 2)
+`), 2, f.dialer)
 	for name, c := range map[string]net.Conn{"a host that is gone": b, "a mode that is gone": raw, "a path that is gone": webB} {
 		if !ended(c) {
 			t.Errorf("%s: it goes on", name)
@@ -69,7 +71,7 @@ func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
 	if e.Generation != 2 || f.cell.Stats().Generation != 2 {
 		t.Errorf("the generation is %d", e.Generation)
 	}
-	f.cell.Update(policy(t), 3) // 136: an empty list allows nothing
+	f.cell.Update(policy(t), 3, f.dialer) // 136: an empty list allows nothing
 	if !ended(a) {
 		t.Error("an empty policy lets a connection go on")
 	}
@@ -92,7 +94,7 @@ func TestAChangeOfThePolicyJudgesAddresses(t *testing.T) {
 		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		f.cell.Update(load(t, text), 2)
+		f.cell.Update(load(t, text), 2, f.dialer)
 		_, _ = c.Write([]byte("y"))
 		_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
 		if _, err := io.ReadFull(c, make([]byte, 1)); (err != nil) != ends {
@@ -108,7 +110,7 @@ func TestAChangeOfThePolicyEndsADialThatIsUnderWay(t *testing.T) {
 	f := newFarm(t, w, policy(t, "a.example.com:443"), func(c *Config) { c.Dialer.Resolver = stuck{dialling} })
 	go func() { _, _ = f.dial(net.JoinHostPort(f.lookup("a.example.com").String(), "443")) }()
 	<-dialling
-	f.cell.Update(policy(t), 2)
+	f.cell.Update(policy(t), 2, f.dialer)
 	waitFor(t, "the connection is gone", func() bool { return f.cell.Stats().Open == 0 })
 	f.denied("policy_changed")
 }
@@ -119,4 +121,34 @@ func (s stuck) Resolve(ctx context.Context, _ hostName) ([]addr, error) {
 	close(s.asked)
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// Whom a policy asks for addresses changes with it: what is open goes on, and the next
+// connection goes where the new ones say.
+func TestAChangeOfTheResolversIsForTheNextConnection(t *testing.T) {
+	w, other := newWorld(), newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	w.host(t, "a.example.com", "8.8.4.5", "5432", echo) // the second answer of two
+	p := load(t, "  - { host: a.example.com, port: 5432, protocol: tcp }\n")
+	w.names["a.example.com"] = []addr{netip.MustParseAddr("8.8.4.4")}
+	other.names["a.example.com"] = []addr{netip.MustParseAddr("8.8.4.5")}
+	f := newFarm(t, w, p)
+	says := func(c net.Conn, what string) {
+		t.Helper()
+		_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+		_, _ = io.WriteString(c, what)
+		if _, err := io.ReadFull(c, make([]byte, len(what))); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	before := f.dialName("a.example.com", "5432")
+	says(before, "before")
+	f.cell.Update(p, 2, &dial.Dialer{Resolver: other, Map: w.place})
+	says(before, "goes on")
+	says(f.dialName("a.example.com", "5432"), "after")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := strings.Join(w.dials, " "); got != "8.8.4.4:5432 8.8.4.5:5432" || len(other.asked) != 1 || len(w.asked) != 1 {
+		t.Errorf("dialled %s; asked %v, then %v", got, w.asked, other.asked)
+	}
 }

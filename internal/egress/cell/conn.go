@@ -173,7 +173,7 @@ func (o *conn) still(r *ruling) bool {
 	if o.request != nil && !now.Request(*o.request).Allow {
 		return false
 	}
-	if o.addr.IsValid() && !now.Address(o.cell.cfg.Dialer.Special, netip.AddrPortFrom(o.addr, o.dst.Port())).Allow {
+	if o.addr.IsValid() && !now.Address(r.dialer.Special, netip.AddrPortFrom(o.addr, o.dst.Port())).Allow {
 		return false
 	}
 	o.entry, o.verdict = now, v
@@ -189,7 +189,7 @@ func (o *conn) connect() (*net.TCPConn, error) {
 		return nil, o.ctx.Err()
 	}
 	entry, _ := o.current()
-	up, at, err := o.cell.cfg.Dialer.Dial(o.ctx, dial.Target{Name: o.name, Addr: o.dst.Addr(), Port: o.dst.Port(), Entry: entry})
+	up, at, err := o.cell.rule.Load().dialer.Dial(o.ctx, dial.Target{Name: o.name, Addr: o.dst.Addr(), Port: o.dst.Port(), Entry: entry})
 	if err != nil {
 		return nil, err
 	}

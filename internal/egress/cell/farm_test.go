@@ -48,6 +48,7 @@ type farm struct {
 	stack *stack.Stack // the box's kernel
 	world *world
 
+	dialer *dial.Dialer // the cell's
 	mu     sync.Mutex
 	events []event.Event
 }
@@ -178,6 +179,7 @@ func newFarm(t testing.TB, w *world, p *rules.Policy, change ...func(*Config)) *
 	for _, c := range change {
 		c(&cfg)
 	}
+	f.dialer = cfg.Dialer
 	f.cell, err = New(cfg)
 	if err != nil {
 		t.Fatal(err)

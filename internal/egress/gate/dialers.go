@@ -31,8 +31,6 @@ func (d *dialers) set(s control.Settings) {
 	d.settings, d.by = &s, map[string]*dial.Dialer{}
 }
 
-func resolversOf(p *rules.Policy) string { return strings.Join(p.DNS.Resolvers, " ") }
-
 // of is the dialer of a policy.
 func (d *dialers) of(p *rules.Policy) (*dial.Dialer, error) {
 	d.mu.Lock()
@@ -40,7 +38,7 @@ func (d *dialers) of(p *rules.Policy) (*dial.Dialer, error) {
 	if d.settings == nil {
 		return nil, errors.New("cannot attach: the gateway was not started")
 	}
-	key := resolversOf(p)
+	key := strings.Join(p.DNS.Resolvers, " ")
 	if found := d.by[key]; found != nil {
 		return found, nil
 	}

@@ -97,8 +97,7 @@ type gate struct {
 // held is a cell that runs.
 type held struct {
 	*cell.Cell
-	resolvers string
-	done      chan struct{} // closed when it has ended
+	done chan struct{} // closed when it has ended
 }
 
 // serve answers requests, one after the other, until the connection ends.
@@ -165,11 +164,11 @@ func (g *gate) do(req control.Request, files []*os.File) (*box.Traffic, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Whom it asks for addresses is a part of a cell from its start.
-		if h.resolvers != resolversOf(p) {
-			return nil, errors.New("cannot change the resolvers of a box that has a network")
+		d, err := g.dialers.of(p)
+		if err != nil {
+			return nil, err
 		}
-		h.Update(p, req.Generation)
+		h.Update(p, req.Generation, d)
 		return nil, nil
 	case control.Tell:
 		return trafficOf(h.Stats()), nil
@@ -212,7 +211,7 @@ func (g *gate) attach(req control.Request, files []*os.File) error {
 	if err != nil {
 		return err
 	}
-	h := &held{Cell: c, resolvers: resolversOf(p), done: make(chan struct{})}
+	h := &held{Cell: c, done: make(chan struct{})}
 	g.mu.Lock()
 	g.cells[req.Cell] = h
 	g.mu.Unlock()

@@ -218,6 +218,23 @@ func TestAChangeOfRulesIsInForceAtOnceAndNeverGoesBack(t *testing.T) {
 	w.want(t, "a.example.com", false)
 }
 
+// A change may name other resolvers; until the gateway took it they were refused.
+func TestAChangeOfRulesMayNameOtherResolvers(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	w := attach(t, k, id, "a.example.com:443")
+	w.want(t, "b.example.com", false)
+	p, err := rules.Load("p", []byte("version: 1\ndns: { resolvers: [127.0.0.1:2] }\nhosts: [ { host: b.example.com, tls: splice } ]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Update(t.Context(), id, p.JSON(), 2); err != nil {
+		t.Fatal(err)
+	}
+	w.want(t, "b.example.com", true)
+	w.want(t, "a.example.com", false)
+}
+
 // killed kills the gateway and waits for the next one.
 func killed(t *testing.T, k *Keeper) {
 	t.Helper()
