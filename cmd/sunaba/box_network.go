@@ -5,19 +5,23 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"slices"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 )
 
 // networkCall are the flags of box network.
 type networkCall struct {
 	allow   []string
+	also    []string
 	policy  string // a file
 	nothing bool
 }
 
 func networkFlags(fs *flag.FlagSet, b *boxCall) {
 	fs.Func("allow", "", func(s string) error { b.network.allow = append(b.network.allow, s); return nil })
+	fs.Func("also", "", func(s string) error { b.network.also = append(b.network.also, s); return nil })
 	fs.StringVar(&b.network.policy, "network-policy", "", "")
 	fs.BoolVar(&b.network.nothing, "allow-nothing", false, "")
 }
@@ -37,11 +41,16 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	wanted, err := b.network.wanted()
+	var i box.NetworkInfo
+	if len(b.network.also) > 0 {
+		if i, err = b.c.Network(ctx, box.Caller{}, id); err != nil {
+			return 0, err
+		}
+	}
+	wanted, err := b.network.wanted(i.Rules)
 	if err != nil {
 		return 0, err
 	}
-	var i box.NetworkInfo
 	if wanted == nil {
 		i, err = b.c.Network(ctx, box.Caller{}, id)
 	} else {
@@ -65,16 +74,35 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 		}
 		t := i.Traffic
 		fmt.Printf("network %s, rules of generation %d, %d connections (%d open), %d bytes sent, %d received\n", up, t.Generation, t.Connections, t.Open, t.Sent, t.Received)
-		for _, line := range denialWords(t.Denied) {
+		for _, line := range slices.Concat(reachWords(i.Rules), denialWords(t.Denied, "--also")) {
 			fmt.Println(line)
 		}
 	})
 }
 
+// reachWords say what rules let a box reach.
+func reachWords(compiled json.RawMessage) []string {
+	p, err := rules.Parse(compiled)
+	if err != nil { // of another version
+		return nil
+	}
+	var out []string
+	for _, r := range rules.Diff(new(rules.Policy), p) {
+		if r.Kind != "limit" {
+			out = append(out, oneLine(r.Text))
+		}
+	}
+	if len(out) == 0 {
+		return []string{"reaches nothing"}
+	}
+	return out
+}
+
 // wanted is the key network that the flags ask for; nil if they ask for no change.
-func (n networkCall) wanted() (json.RawMessage, error) {
+// Now are the rules in force, to which --also adds.
+func (n networkCall) wanted(now json.RawMessage) (json.RawMessage, error) {
 	given := 0
-	for _, g := range []bool{n.nothing, len(n.allow) > 0, n.policy != ""} {
+	for _, g := range []bool{n.nothing, len(n.allow) > 0, len(n.also) > 0, n.policy != ""} {
 		if g {
 			given++
 		}
@@ -84,7 +112,24 @@ func (n networkCall) wanted() (json.RawMessage, error) {
 	case given == 0:
 		return nil, nil
 	case given > 1:
-		return nil, box.Errorf(box.Invalid, "set network", "cannot use more than one of --allow, --allow-nothing and --network-policy: each is all that the box may reach")
+		return nil, box.Errorf(box.Invalid, "set network", "cannot use more than one of --allow, --also, --allow-nothing and --network-policy: but for --also, each is all that the box may reach")
+	case len(n.also) > 0:
+		p := &rules.Policy{Short: true} // of a box without a network, which the daemon refuses
+		if len(now) > 0 {
+			var err error
+			if p, err = rules.Parse(now); err != nil {
+				return nil, box.Errorf(box.Fault, "set network", "cannot read the rules of the box: %w", err)
+			}
+		}
+		if !p.Short {
+			return nil, box.Errorf(box.Invalid, "set network", "cannot add to the rules of the box: they are no list of host:port").
+				WithHint("add to the policy file, and give all of it with --network-policy; --allow replaces it by a list")
+		}
+		list := []string{}
+		for _, h := range p.Hosts {
+			list = append(list, h.Name)
+		}
+		network["allowlist"] = append(list, n.also...)
 	case n.policy != "":
 		rules, err := sendablePolicy(n.policy)
 		if err != nil {

@@ -201,14 +201,28 @@ func (f *runFlags) configure(file string, settings []setting) error {
 		f.cfg = cfg
 		f.asked.time, f.asked.output = true, true
 	}
+	reach, mode := "", false
 	for _, s := range settings {
+		switch s.flag {
+		case "allow", "network-policy":
+			reach = s.flag
+		case "network":
+			mode = true
+		}
 		if err := f.cfg.Set(s.key, s.value); err != nil {
 			return flagValue(s.flag, err)
 		}
 		f.asked.time = f.asked.time || s.flag == "timeout"
 		f.asked.output = f.asked.output || s.flag == "max-output"
 	}
-	if err := f.network(settings); err != nil {
+	switch {
+	case reach == "" || f.cfg.Net.Mode != box.NetNone:
+	case mode:
+		return box.Errorf(box.Invalid, "run", "cannot use --%s beside --network none: it would have no effect", reach)
+	default: // who says what may be reached need not say that there is a network
+		f.cfg.Net.Mode = box.NetAllowlist
+	}
+	if err := f.network(); err != nil {
 		return err
 	}
 	if f.tier != "" {
@@ -221,16 +235,14 @@ func (f *runFlags) configure(file string, settings []setting) error {
 }
 
 // network reads the policy of mode allowlist.
-func (f *runFlags) network(settings []setting) error {
+func (f *runFlags) network() error {
 	if err := f.cfg.CheckNetwork(); err != nil {
 		return err
 	}
-	if f.cfg.Net.Mode == box.NetNone {
-		// A file may have a list that --network none puts out of use.
-		i := slices.IndexFunc(settings, func(s setting) bool { return s.flag == "allow" || s.flag == "network-policy" })
-		if i >= 0 {
-			return box.Errorf(box.Invalid, "run", "cannot use --%s without a network: it would have no effect", settings[i].flag).
-				WithHint("add --network allowlist")
+	if f.cfg.Net.Mode == box.NetNone { // a file may have a list that --network none puts out of use
+		if len(f.resolvers) > 0 {
+			return box.Errorf(box.Invalid, "run", "cannot use --resolver without a network: it would have no effect").
+				WithHint("--allow HOST:PORT gives it one")
 		}
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/gate"
 	_ "github.com/sunaba-dev/sunaba/internal/procguard" // before gVisor's packages initialize
@@ -64,13 +65,16 @@ func command(args []string) int {
 	case "version", "--version":
 		return versionCommand()
 	case "help", "--help", "-h":
-		if len(args) > 1 && args[1] == "run" {
-			runUsage(os.Stdout)
-		} else {
-			usage(os.Stdout)
+		if len(args) > 1 && args[1] != "help" {
+			return command([]string{args[1], "-h"}) // of its own, also for `help box create`
 		}
+		usage(os.Stdout)
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are run, serve, recover, box, snapshot, volume, policy, key, mcp, doctor, version, help\n", args[0])
+	fmt.Fprintf(os.Stderr, "sunaba: there is no command %q; the commands are %s\n", args[0], strings.Join(commands(), ", "))
 	return exitUsage
+}
+
+func commands() []string {
+	return []string{"run", "serve", "recover", "box", "snapshot", "volume", "policy", "key", "mcp", "doctor", "version", "help"}
 }

@@ -20,8 +20,11 @@ func runAtDaemon(ctx context.Context, f *runFlags, prog program, seeds []box.See
 		set  bool
 	}{{"--tty", f.tty}, {"--out", f.out != ""}, {"--state", f.state != ""}, {"--resolver", len(f.resolvers) > 0}, {"--allow-weaker-tier", f.allowWeaker}} {
 		if o.set {
-			return nil, box.Errorf(box.Invalid, "run", "cannot use %s with --daemon", o.name).
-				WithHint("`sunaba box` has terminals and files")
+			hint := "`sunaba box` has terminals and files"
+			if o.name == "--resolver" {
+				hint = "`sunaba serve --resolver ADDRESS` is for all boxes of the daemon"
+			}
+			return nil, box.Errorf(box.Invalid, "run", "cannot use %s with --daemon", o.name).WithHint("%s", hint)
 		}
 	}
 	if f.tier != "" {

@@ -25,7 +25,7 @@ usage:
   sunaba doctor [-o json]                try every step of a box on this host
   sunaba version
 
-`+"`sunaba run -h` lists the flags.\n")
+`+"`sunaba help COMMAND` tells of one; `sunaba help run` lists the flags.\n")
 }
 
 func runUsage(w io.Writer) {

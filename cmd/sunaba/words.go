@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -44,7 +43,7 @@ func words(f *runFlags, rep *box.Report) []string {
 			say(fmt.Sprintf("the program ran into its limit %s (%s)", h.Limit, h.Source))
 		}
 	}
-	out = append(out, denialWords(rep.Network.Denied)...)
+	out = append(out, denialWords(rep.Network.Denied, "--allow")...)
 	if rep.ArtifactsError != "" {
 		say("not all files came out: " + oneLine(rep.ArtifactsError))
 	}
@@ -63,38 +62,6 @@ func words(f *runFlags, rep *box.Report) []string {
 		say("not firm on this host: " + strings.Join(subjects(rep.Weak), ", ") + " (see `sunaba doctor`, and weak in `-o json`)")
 	}
 	say(fileHint(f, rep))
-	return out
-}
-
-// wordsOfDenials is how many denials are told one by one.
-const wordsOfDenials = 5
-
-// denialWords say what the network did not let through, and how to allow it.
-func denialWords(all []box.Denial) []string {
-	var out []string
-	for i, d := range all {
-		if i == wordsOfDenials {
-			return append(out, fmt.Sprintf("the network denied %d more (see network in `-o json`)", len(all)-i))
-		}
-		what := cmp.Or(d.Name, d.Addr, d.Kind)
-		if d.Kind == "link" {
-			what = "packets"
-		}
-		if d.Port != 0 {
-			what = fmt.Sprintf("%s port %d", what, d.Port)
-		}
-		if d.Method != "" {
-			what += " " + d.Method + " " + d.Path
-		}
-		line := fmt.Sprintf("the network denied %s: %s", what, cmp.Or(d.Reason, d.Code))
-		if d.Count > 1 {
-			line += fmt.Sprintf(" (%d times)", d.Count)
-		}
-		if d.Fix != "" {
-			line += "; to allow it: " + d.Fix
-		}
-		out = append(out, oneLine(line))
-	}
 	return out
 }
 

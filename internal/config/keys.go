@@ -96,10 +96,10 @@ func Keys() []Key {
 		sizeKey("max_output", "max-output", "stdout and stderr together", func(c *Config) *int64 { return &c.Limits.Output }),
 		choice("resource_limits.on_limit", "on-limit", []box.OnLimit{box.LimitRecord, box.LimitKill}, "what happens at max_processes, max_open_files, disk and max_files: the program sees the error and it is recorded, or the box is ended", func(c *Config) *box.OnLimit { return &c.Limits.OnLimit }),
 
-		{Name: "network.mode", Flag: "network", Type: "choice", Default: "none", Allowed: "none, allowlist", Help: "network of the box: none, or what allowlist or policy allow", set: setNetwork},
-		{Name: "network.allowlist", Flag: "allow", Type: "list of host:port", Allowed: "names, or *.NAME; port 443 if none is given", Help: "what mode allowlist allows: plain HTTP on port 80, TLS on any other; empty allows nothing", shape: list,
+		{Name: "network.mode", Flag: "network", Type: "choice", Default: "none", Allowed: "none, allowlist", Help: "network of the box: none, or what allowlist, policy or rules allow; goes without saying where one of these is given", set: setNetwork},
+		{Name: "network.allowlist", Flag: "allow", Type: "list of host:port", Allowed: "names, or *.NAME; port 443 if none is given", Help: "what may be reached: plain HTTP on port 80, TLS on any other; HOST:PORT/http and HOST:PORT/tcp say so on any port; empty allows nothing", shape: list,
 			set: setAllow, clear: func(c *Config) { c.Allowlist = nil }},
-		{Name: "network.policy", Flag: "network-policy", Type: "path of a file", Allowed: "instead of allowlist and rules", Help: "policy file for mode allowlist, see egress-policy.md; a relative path begins at the configuration's folder, for the flag at yours", set: setPolicyFile},
+		{Name: "network.policy", Flag: "network-policy", Type: "path of a file", Allowed: "instead of allowlist and rules", Help: "policy file that says what may be reached, see egress-policy.md; a relative path begins at the configuration's folder, for the flag at yours", set: setPolicyFile},
 		{Name: "network.rules", Type: "keys with values", Allowed: "what a policy file has, instead of allowlist and policy", Help: "a policy in its long form, here and not in a file of its own, see egress-policy.md", shape: subtree,
 			set: setRules, clear: func(c *Config) { c.Rules = "" }},
 

@@ -55,6 +55,7 @@ type loader struct {
 	config   Config
 	network  settings.Place  // where the section of that name is; zero if there is none
 	warnings settings.Errors // about network.rules
+	mode     bool            // network.mode is said
 }
 
 // section reads a mapping. The root has one key, sandbox, and the names of all
@@ -96,6 +97,7 @@ func (l *loader) section(n *yaml.Node, name, prefix string) {
 
 // key reads the value of one known key.
 func (l *loader) key(k Key, n *yaml.Node) {
+	l.mode = l.mode || k.Name == "network.mode"
 	if !l.PlainNode(n, k.Name) {
 		return
 	}

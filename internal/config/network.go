@@ -115,16 +115,21 @@ func (c Config) CheckNetwork() error {
 	return nil
 }
 
-// checkNetwork is for a file, where what has no effect is an error, too.
+// checkNetwork is for a file: what is allowed says the mode by itself, and what has
+// no effect is an error, too.
 func (l *loader) checkNetwork() {
 	at := l.network
 	if at == (settings.Place{}) || len(l.Errs) > 0 {
 		return
 	}
-	c := l.config
+	c := &l.config
+	allows := len(c.Allowlist) > 0 || c.PolicyFile != "" || c.Rules != ""
+	if allows && !l.mode {
+		c.Net.Mode = box.NetAllowlist
+	}
 	if err := c.CheckNetwork(); err != nil {
 		l.Failf(at, "network", "%v", err)
-	} else if c.Net.Mode == box.NetNone && (len(c.Allowlist) > 0 || c.PolicyFile != "" || c.Rules != "") {
-		l.Failf(at, "network", "cannot use network.allowlist, policy or rules in mode none: they would have no effect; write mode: allowlist, or take them out")
+	} else if c.Net.Mode == box.NetNone && allows {
+		l.Failf(at, "network", "cannot use network.allowlist, policy or rules in mode none: they would have no effect; write mode: allowlist, or take one of both out")
 	}
 }

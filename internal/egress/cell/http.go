@@ -427,7 +427,7 @@ func (x *exchange) write(b []byte) bool {
 // failed tells the box and the operator that an allowed request got no answer.
 func (x *exchange) failed(err error) {
 	code := dial.CodeOf(err)
-	status, v := http.StatusBadGateway, rules.Verdict{Rule: x.verdict.Rule, Code: rules.Code(code), Reason: err.Error()}
+	status, v := http.StatusBadGateway, rules.Verdict{Rule: x.verdict.Rule, Code: rules.Code(code), Reason: err.Error(), Fix: dial.FixOf(err)}
 	var bad *http1.Error
 	var ne net.Error
 	switch {

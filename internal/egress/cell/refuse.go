@@ -75,10 +75,10 @@ func refusal(status int, e event.Event, head bool) []byte {
 	if e.Rule != "" {
 		body += fmt.Sprintf("rule: %s\n", e.Rule)
 	}
-	if e.Fix != "" {
+	if ok {
+		body += "whoever runs this box can see more of why.\n" // a fix has addresses, too
+	} else if e.Fix != "" {
 		body += fmt.Sprintf("to allow it, whoever runs this box can add to its policy: %s\n", e.Fix)
-	} else if ok {
-		body += "whoever runs this box can see more of why.\n"
 	} else {
 		body += "whoever runs this box can see it as a denial, and may change its policy.\n"
 	}

@@ -24,7 +24,7 @@ func (o *conn) tunnel(f *link.Flow) {
 		return
 	}
 	if err != nil {
-		o.deny(string(dial.CodeOf(err)), err.Error())
+		o.denied(rules.Verdict{Code: rules.Code(dial.CodeOf(err)), Reason: err.Error(), Fix: dial.FixOf(err)})
 		return
 	}
 	defer up.Close()
@@ -58,7 +58,10 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 	no := func(code, reason, fix string) (rules.Verdict, bool) {
 		return rules.Verdict{Rule: v.Rule, Code: rules.Code(code), Reason: reason, Fix: fix}, false
 	}
+	speaks := func(m rules.Mode) string { return entry.SpeakFix(o.name, o.dst.Port(), m) }
 	switch {
+	case errors.Is(err, peek.ErrTimeout) && len(f.Bytes) == 0:
+		return no("hello_timeout", "the client said nothing, where TLS begins with its hello; perhaps it waits for the server to begin", speaks(rules.TCP))
 	case errors.Is(err, peek.ErrTimeout):
 		return no("hello_timeout", "the client did not begin TLS in time", "")
 	case err != nil && f.Kind == peek.TLS:
@@ -66,9 +69,11 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 	case err != nil:
 		return no("hello_missing", "the client sent no whole first message", "")
 	case f.Kind == peek.SSH:
-		return no("not_tls", "it is SSH, where the policy says TLS", "protocol: tcp in the entry "+v.Rule)
+		return no("not_tls", "it is SSH, where the policy says TLS", speaks(rules.TCP))
+	case f.Kind == peek.HTTP1:
+		return no("not_tls", "it is plain HTTP, where the policy says TLS", speaks(rules.HTTP))
 	case f.Kind != peek.TLS:
-		return no("not_tls", "it is not TLS, as the policy says", "protocol: tcp in the entry "+v.Rule)
+		return no("not_tls", "it is not TLS, as the policy says", speaks(rules.TCP))
 	case f.Hello.ECH:
 		return no("ech", "an encrypted hello can be for any host, and is not passed on", "")
 	case f.Hello.Weak:

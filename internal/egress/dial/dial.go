@@ -13,6 +13,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ const (
 type Error struct {
 	Code Code
 	Err  error
+	Fix  string // the line of a policy that would allow it; empty if there is none
 }
 
 // Error returns the reason for people.
@@ -60,6 +62,16 @@ func CodeOf(err error) Code {
 		return e.Code
 	}
 	return UpstreamRefused
+}
+
+// FixOf returns the line of a policy that would allow what an error of Dial is
+// about; empty if there is none.
+func FixOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Fix
+	}
+	return ""
 }
 
 // Target is where to.
@@ -122,7 +134,7 @@ func (d *Dialer) Dial(ctx context.Context, t Target) (*net.TCPConn, netip.AddrPo
 	if errors.As(last, &ne) && ne.Timeout() {
 		code = UpstreamTimeout
 	}
-	return nil, netip.AddrPort{}, &Error{code, fmt.Errorf("cannot connect: %w", last)}
+	return nil, netip.AddrPort{}, &Error{Code: code, Err: fmt.Errorf("cannot connect: %w", last)}
 }
 
 // addresses returns what may be dialled, version 4 first.
@@ -130,48 +142,50 @@ func (d *Dialer) addresses(ctx context.Context, t Target) ([]netip.Addr, error) 
 	all := []netip.Addr{t.Addr}
 	if t.Name != "" {
 		if d.Resolver == nil {
-			return nil, &Error{ResolverFailed, errors.New("cannot resolve: there is no resolver")}
+			return nil, &Error{Code: ResolverFailed, Err: errors.New("cannot resolve: there is no resolver")}
 		}
 		var err error
 		if all, err = d.Resolver.Resolve(ctx, t.Name); err != nil {
-			return nil, &Error{ResolverFailed, err}
+			return nil, &Error{Code: ResolverFailed, Err: err}
 		}
 		if len(all) == 0 {
-			return nil, &Error{NameUnknown, fmt.Errorf("cannot resolve %q: it has no address", string(t.Name))}
+			return nil, &Error{Code: NameUnknown, Err: fmt.Errorf("cannot resolve %q: it has no address", string(t.Name))}
 		}
 	}
 	var good []netip.Addr
 	var refused []string
+	fix := ""
 	for _, a := range all {
 		a = a.Unmap()
-		if why, ok := d.check(a, t); !ok {
-			refused = append(refused, why)
+		if v := d.check(a, t); !v.Allow {
+			refused, fix = append(refused, v.Reason), cmp.Or(fix, v.Fix)
 		} else if len(good) < maxAddresses && !slices.Contains(good, a) {
 			good = append(good, a)
 		}
 	}
 	if len(good) == 0 {
-		return nil, &Error{AddressDenied, fmt.Errorf("cannot connect to an address that may not be reached: %s", strings.Join(refused[:min(len(refused), 3)], "; "))}
+		return nil, &Error{Code: AddressDenied, Err: fmt.Errorf("cannot connect to an address that may not be reached: %s", strings.Join(refused[:min(len(refused), 3)], "; ")), Fix: fix}
 	}
 	slices.SortStableFunc(good, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 	return good, nil
 }
 
-func (d *Dialer) check(a netip.Addr, t Target) (string, bool) {
+func (d *Dialer) check(a netip.Addr, t Target) rules.Verdict {
 	if t.Entry == nil {
-		return "no entry of a policy allows it", false
+		return rules.Verdict{Reason: "no entry of a policy allows it"}
 	}
 	to := netip.AddrPortFrom(a, t.Port)
-	if v := t.Entry.Address(d.Special, to); !v.Allow || d.Map != nil {
-		return v.Reason, v.Allow
+	v := t.Entry.Address(d.Special, to)
+	if !v.Allow || d.Map != nil {
+		return v
 	}
 	switch w, err := ask(to); {
 	case err != nil:
-		return err.Error(), false
+		return rules.Verdict{Reason: err.Error()}
 	case w == wayHere:
-		return fmt.Sprintf("the address %s is refused: it is an address of this host", a), false
+		return rules.Verdict{Reason: fmt.Sprintf("the address %s is refused: it is an address of this host", a)}
 	}
-	return "", true // where no way leads the connect fails
+	return v // where no way leads the connect fails
 }
 
 func (d *Dialer) connect(ctx context.Context, t Target, to netip.AddrPort) (*net.TCPConn, error) {
@@ -213,8 +227,8 @@ func (d *Dialer) veto(t Target, checked, want netip.AddrPort, address string) er
 	if err != nil || got != want {
 		return fmt.Errorf("refuse to connect to %q: it is not what was checked", address)
 	}
-	if why, ok := d.check(checked.Addr(), t); !ok {
-		return fmt.Errorf("refuse to connect: %s", why)
+	if v := d.check(checked.Addr(), t); !v.Allow {
+		return fmt.Errorf("refuse to connect: %s", v.Reason)
 	}
 	return nil
 }

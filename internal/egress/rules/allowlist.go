@@ -18,12 +18,17 @@ func defaultDNS() DNS { return DNS{Resolvers: []string{"system"}, Answer: "synth
 
 // ParseEntry reads one line of the short form: HOST:PORT, or HOST for port 443.
 // Port 80 is plain HTTP; every other port is TLS to the host that is named,
-// passed on unread. The result's name is the text.
+// passed on unread. HOST:PORT/http and HOST:PORT/tcp say what is spoken instead.
+// The result's name is the text.
 func ParseEntry(text string) (Host, error) {
 	host, port, hasPort := strings.Cut(text, ":")
 	h := Host{Name: text, Ports: []uint16{443}, Mode: Splice}
-	if strings.ContainsAny(text, "[]/") || strings.Count(text, ":") > 1 {
-		return h, errors.New("it is no host:port; addresses and networks need a policy file")
+	if why := misread(text); why != "" {
+		return h, errors.New(why)
+	}
+	port, protocol, said := strings.Cut(port, "/")
+	if strings.ContainsAny(host+port+protocol, "[]/:") {
+		return h, errors.New("it is no host:port")
 	}
 	if hasPort {
 		n, err := parsePort(port)
@@ -34,6 +39,15 @@ func ParseEntry(text string) (Host, error) {
 		if n == 80 {
 			h.Mode = HTTP
 		}
+	}
+	switch {
+	case !said:
+	case protocol == "tcp":
+		h.Mode = TCP
+	case protocol == "http":
+		h.Mode = HTTP
+	default:
+		return h, fmt.Errorf("%+.16q is nothing that can be told apart; allowed: http, tcp; without one it is TLS", protocol)
 	}
 	p, err := hostname.ParsePattern(host)
 	var e *hostname.Error

@@ -39,7 +39,7 @@ func TestAnEmptyListAllowsNothing(t *testing.T) {
 }
 
 func TestTheShortFormMeansHostAndPort(t *testing.T) {
-	p := short(t, "api.example.com:443", "www.example.com", "plain.example.com:80", "*.wild.example.com:8443")
+	p := short(t, "api.example.com:443", "www.example.com", "plain.example.com:80", "*.wild.example.com:8443", "ssh.example.com:22/tcp", "*.wild.example.com:8080/http", "plain.example.com:443/http")
 	for _, c := range []struct {
 		name hostname.Name
 		port uint16
@@ -52,7 +52,11 @@ func TestTheShortFormMeansHostAndPort(t *testing.T) {
 		{"plain.example.com", 80, rules.HTTP, rules.Allowed, ""},
 		{"a.wild.example.com", 8443, rules.Splice, rules.Allowed, ""},
 		{"wild.example.com", 8443, "", rules.NotListed, "wild.example.com:8443"},
-		{"api.example.com", 22, "", rules.PortClosed, "api.example.com:22"},
+		{"ssh.example.com", 22, rules.TCP, rules.Allowed, ""},
+		{"a.wild.example.com", 8080, rules.HTTP, rules.Allowed, ""},
+		{"plain.example.com", 443, rules.HTTP, rules.Allowed, ""},
+		{"api.example.com", 22, "", rules.PortClosed, "api.example.com:22/tcp"},
+		{"db.example.com", 5432, "", rules.NotListed, "db.example.com:5432/tcp"},
 		{"api.example.com", 8443, "", rules.PortClosed, "api.example.com:8443"},
 		{"api.example.com", 80, "", rules.PortClosed, "api.example.com:80"},
 		{"example.com", 443, "", rules.NotListed, "example.com:443"},
@@ -86,10 +90,12 @@ func TestTheShortFormMeansHostAndPort(t *testing.T) {
 func TestEntriesThatMeanTooMuchAreRefused(t *testing.T) {
 	for entry, want := range map[string]string{
 		"": "empty", "*": "star", "*:443": "star", "*.com": "top-level", "*.co.uk": "anybody can register", "*.kawasaki.jp": "anybody can register", "*.nom.br:443": "anybody can register", "*.foo.ck": "anybody can register", "ex*mple.com:443": "star", "example.*:443": "star", "a.*.com": "star",
-		"https://example.com": "host:port", "example.com/x": "host:port", "example.com:": "port", "example.com:0": "port", "example.com:65536": "port", "example.com:0443": "port", "example.com:+443": "port",
-		"example.com:443:1": "host:port", "example.com:https": "port", "[::1]:443": "host:port", "10.0.0.1:443": "IP address", "2130706433:80": "IP address", "10.0.0.0/8": "host:port",
+		"https://example.com": "write example.com", "http://example.com/x?y": "write example.com:80", "https://example.com:8443/": "write example.com:8443", "https://*.com": "host:port", "example.com/x": "host:port", "example.com/tcp": "host:port", "example.com:": "port",
+		"example.com:22/ssh": "allowed: http, tcp", "example.com:22/": "allowed: http, tcp", "example.com:22/tcp/": "host:port", "*.example.com:22/tcp": "one host", "a.test,b.test": "each by itself", "example.com:0": "port", "example.com:65536": "port", "example.com:0443": "port", "example.com:+443": "port",
+		"example.com:443:1": "host:port", "example.com:https": "port", "[::1]:443": "nothing can allow it: it is unspecified, loopback", "10.0.0.1:443": "{ cidr: 10.0.0.1/32, port: 443, protocol: tcp, sink: internal }", "2130706433:80": "IP address", "10.0.0.0/8": "{ cidr: 10.0.0.0/8, port: PORT,",
+		"8.8.8.8": "IP address, not a name, and nothing can allow it", "169.254.169.254:80": "metadata", "10.2.0.7/24:5432": "cidr: 10.2.0.0/24, port: 5432", "fd00::1": "cidr: fd00::1/128",
 		"Example.com": "write example.com", "example.com.:443": "write example.com", "example.com:443\n": "port", "example.com #:443": "character", "a b:443": "character", " example.com": "character",
-		"localhost:80": "asking machine", "foo.localhost": "asking machine", "a.local": "cidr", "metadata.google.internal:80": "metadata", "host.docker.internal": "cidr", "intranet": "cidr", "*.corp.internal": "private network",
+		"localhost:80": "asking machine", "foo.localhost": "asking machine", "a.local:5432": "it takes a policy file with - { host: a.local, port: 5432, protocol: tcp, cidr: NETWORK, sink: internal }", "metadata.google.internal:80": "metadata", "host.docker.internal": "cidr", "intranet": "cidr", "*.corp.internal": "private network",
 		"x.onion": "never asked", "example.com:53": "port 53",
 	} {
 		if _, err := rules.FromAllowlist([]string{"ok.test", entry}); err == nil || !strings.Contains(err.Error(), want) {

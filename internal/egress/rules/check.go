@@ -116,7 +116,7 @@ func (p *Policy) link() {
 	}
 	for i := range p.Hosts {
 		if !p.Hosts[i].Deny {
-			p.Hosts[i].never = never
+			p.Hosts[i].never, p.Hosts[i].short = never, p.Short
 		}
 	}
 }
@@ -223,7 +223,11 @@ func wrongName(s string) string {
 
 func (c *checker) host(i int, h *Host) {
 	bad := func(key, fix, format string, args ...any) { c.add(i, -1, key, fix, format, args...) }
-	if why := wrongName(h.Name); why != "" {
+	name := h.Name
+	if c.p.Short {
+		name = strings.Replace(name, "/", "", 1) // before what is spoken
+	}
+	if why := wrongName(name); why != "" {
 		bad("name", "", "the name %+.40q is not allowed; %s", h.Name, why)
 	}
 	if h.Host.IsZero() && !h.CIDR.IsValid() {
@@ -276,6 +280,8 @@ func (c *checker) hostName(i int, h *Host) {
 		c.add(i, -1, "host", "", "%s cannot be allowed: %s", name, why)
 	case why != "" && h.Host.Wild():
 		c.add(i, -1, "host", "name each host", "%s cannot be allowed: %s", name, why)
+	case why != "" && !h.CIDR.IsValid() && c.p.Short:
+		c.add(i, -1, "host", h.privateFix(), "%s cannot be allowed as it is: %s", name, why)
 	case why != "" && !h.CIDR.IsValid():
 		c.add(i, -1, "host", "add the network that it lies in, as in `cidr: 10.2.0.0/24, sink: internal`", "%s cannot be allowed as it is: %s", name, why)
 	case h.Host.Wild() && publicSuffix(base) == icann:

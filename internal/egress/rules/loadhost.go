@@ -40,7 +40,7 @@ func (l *loader) host(i int, n *yaml.Node) Host {
 			l.list(n, "ports", maxPorts, func(_ int, e *yaml.Node) { l.port(e, "ports", &h.Ports) })
 		}},
 		"tls":      {read: l.choice("tls", &e.tls, []string{"splice"}, map[string]string{"inspect": "; write `tls: splice` to let it pass unread"})},
-		"protocol": {read: l.choice("protocol", &e.protocol, []string{"http", "tcp"}, map[string]string{"ssh": "", "postgres": "; write `protocol: tcp` to let it pass unread", "git": ""})},
+		"protocol": {read: l.choice("protocol", &e.protocol, []string{"http", "tcp"}, map[string]string{"ssh": "; write `protocol: tcp` to let it pass unread", "postgres": "; write `protocol: tcp` to let it pass unread", "git": ""})},
 		"cidr":     {read: func(n *yaml.Node) { l.cidr(n, &h.CIDR) }},
 		"sink":     {read: l.choice("sink", &e.sink, []string{"internal"}, map[string]string{"external": "", "opaque": ""})},
 		"sni":      {read: l.choice("sni", &e.sni, []string{"required", "optional"}, nil)},
@@ -208,6 +208,10 @@ func (l *loader) pattern(key string, to *hostname.Pattern) func(*yaml.Node) {
 		if !ok {
 			return
 		}
+		if why := misreadHost(s); why != "" {
+			l.wrong(n, key, why)
+			return
+		}
 		p, err := hostname.ParsePattern(s)
 		var e *hostname.Error
 		if errors.As(err, &e) {
@@ -245,7 +249,11 @@ func (l *loader) cidr(n *yaml.Node, to *netip.Prefix) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		l.wrong(n, "cidr", "allowed: a network, as in 10.2.0.0/24")
+		why := "allowed: a network, as in 10.2.0.0/24"
+		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			why += "; write " + netip.PrefixFrom(a, a.BitLen()).String()
+		}
+		l.wrong(n, "cidr", why)
 		return
 	}
 	*to = p

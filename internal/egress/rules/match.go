@@ -132,7 +132,7 @@ func (h *Host) Address(t special.Table, to netip.AddrPort) Verdict {
 		}
 		v.Reason = fmt.Sprintf("the address %s is refused: %s", a, why)
 		if _, ok := t.Internal(a); ok {
-			v.Fix = fmt.Sprintf("add `cidr: %s, sink: internal` to the entry %s", netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), h.Name)
+			v.Fix = h.addressFix(a, to.Port())
 		}
 		return v
 	}
@@ -281,8 +281,12 @@ func (p *Policy) hostFix(n hostname.Name, port uint16) string {
 		return ""
 	case why != "":
 		return fmt.Sprintf("- { host: %s, port: %d, tls: splice, cidr: NETWORK, sink: internal }", n, port)
+	case p.Short && neverTLS(port):
+		return fmt.Sprintf("%s:%d/tcp", n, port)
 	case p.Short:
 		return fmt.Sprintf("%s:%d", n, port)
+	case neverTLS(port):
+		return fmt.Sprintf("- { host: %s, port: %d, protocol: tcp }", n, port)
 	case port == 443:
 		return fmt.Sprintf("- { host: %s, tls: splice }", n)
 	case port == 80:
@@ -292,11 +296,12 @@ func (p *Policy) hostFix(n hostname.Name, port uint16) string {
 }
 
 func (p *Policy) cidrFix(to netip.AddrPort) string {
-	if p.Short {
-		return ""
-	}
 	a := to.Addr().Unmap()
-	return fmt.Sprintf("- { cidr: %s, port: %d, protocol: tcp, sink: internal }", netip.PrefixFrom(a, a.BitLen()), to.Port())
+	form := ""
+	if p.Short {
+		form = "a policy file with "
+	}
+	return form + fmt.Sprintf("- { cidr: %s, port: %d, protocol: tcp, sink: internal }", netip.PrefixFrom(a, a.BitLen()), to.Port())
 }
 
 func requestFix(h *Host, r Request) string {

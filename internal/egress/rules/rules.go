@@ -95,6 +95,7 @@ type Host struct {
 
 	line  int     // in the file, from 1; 0 if it came otherwise
 	never []*Host // the policy's entries that deny by address; see Address
+	short bool    // the policy is one of the short form
 }
 
 // Rule allows or denies requests to a host in mode HTTP.
