@@ -94,6 +94,52 @@ def U(addr, port, data=b"x", wait=0.6):
     try:
         s = socket.socket(socket.AF_INET6 if ":" in addr else socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(wait); s.sendto(data, (addr, port)); return "got " + repr(s.recv(100))
     except OSError as e: return name(e)
+def M(*names, kind=1):
+    "the names that are answered with an address; text of other scripts is sent as it is"
+    return [n for n in names if "rcode 0, 1" in D(n.encode().decode("latin-1"), kind)]
+def N(addr):
+    "a name that the world answers with an address"
+    b = socket.inet_pton(socket.AF_INET6 if ":" in addr else socket.AF_INET, addr)
+    return ("s" if len(b) > 4 else "a") + b.hex() + ".to.example.com"
+def O(*targets, port=443, wait=3):
+    "the addresses or names to which connections open, all tried at once"
+    import select
+    out, open_ = [], {}
+    for a in targets:
+        try:
+            f = socket.AF_INET6 if ":" in a else socket.AF_INET
+            i = socket.getaddrinfo(a, port, f if re.fullmatch(r"[0-9a-f.:%a-z]*", a) and (":" in a or re.fullmatch(r"[0-9.]+", a)) else 0, socket.SOCK_STREAM)[0]
+            s = socket.socket(i[0], socket.SOCK_STREAM); s.setblocking(False); open_[s] = a
+            s.connect(i[4])
+        except BlockingIOError: pass
+        except OSError: open_.pop(s, None)
+    end = time.time() + wait
+    while open_ and time.time() < end:
+        for s in select.select([], list(open_), [], max(0, end - time.time()))[1]:
+            a = open_.pop(s)
+            try: s.getpeername(); out.append(a)
+            except OSError: pass
+            s.close()
+    for s in open_: s.close()
+    return sorted(out)
+def W(msgs, n=1, wait=2):
+    "messages to the DNS server over one TCP connection, as they are, and the codes of all answers, of which there will be n"
+    s = socket.socket(); s.settimeout(wait); s.connect((GW, 53)); got, out = b"", []
+    try:
+        for m in msgs: s.sendall(m)
+        while True:
+            b = s.recv(65536)
+            if not b: break
+            got += b
+            while len(got) >= 14 and len(got) >= 2 + struct.unpack(">H", got[:2])[0]:
+                k = 2 + struct.unpack(">H", got[:2])[0]; out.append("%d:%d" % (got[5] & 15, struct.unpack(">H", got[8:10])[0])); got = got[k:]
+            if len(out) >= n: s.settimeout(0.2)
+    except OSError: pass
+    return " ".join(out)
+def QN(name, kind=1, cls=1, flags=b"\x01\0", counts=b"\0\1\0\0\0\0\0\0", more=b""):
+    "a question as bytes"
+    return b"\x12\x34" + flags + counts + b"".join(bytes([len(l)]) + l.encode("latin-1") for l in name.split(".")) + b"\0" + struct.pack(">HH", kind, cls) + more
+def L2(m): return struct.pack(">H", len(m)) + m
 def tries(fn):
     try: return str(fn())
     except Exception as e: return name(e)

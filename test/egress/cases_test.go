@@ -19,6 +19,7 @@ hosts:
   - { name: api, host: api.example.com, tls: splice }
   - { name: wild, host: "*.wild.example.com", tls: splice }
   - { name: bad, host: bad.wild.example.com, decide: deny }
+  - { name: to, host: "*.to.example.com", tls: splice }
   - { name: six, host: six.example.com, tls: splice }
   - name: plain
     host: api.example.com
@@ -236,7 +237,7 @@ func attacks() []attack {
 		{id: "J125", what: "a length beyond all bounds", deny: `G("/public/up", "POST", "Content-Length: 99999999999999999999\r\n")`, denied: `^HTTP/1.1 400`},
 		{id: "J121", what: "more connections than the policy has", deny: `(lambda l: [l.append(tries(lambda: keep.append(K("open.example.com", 80)) or "connected")) for _ in range(80)] and "%d of 80" % l.count("connected"))([]) if globals().setdefault("keep", []) is not None else ""`, denied: `^6[0-4] of 80$`, quiet: anything, allow: `(lambda n: ([s.close() for s in keep], keep.clear(), time.sleep(1.5), G("/public/ok"))[-1])(0)`, allowed: http2},
 	}
-	return all
+	return append(all, namesAndAddresses()...)
 }
 
 func TestAttacks(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -346,6 +347,9 @@ func (w *world) dns(pc net.PacketConn) {
 		default:
 			a.RCode = w.answer(&a, name)
 		}
+		if script, ok := strings.CutSuffix(name, Scripted); ok {
+			play(&a, script)
+		}
 		if b, err := a.Pack(); err == nil {
 			_, _ = pc.WriteTo(b, from)
 		}
@@ -389,6 +393,59 @@ func (w *world) answer(a *dnsmessage.Message, name string) dnsmessage.RCode {
 		}
 	}
 	return dnsmessage.RCodeSuccess
+}
+
+// Scripted is the end of names that say what they are answered with: words with hyphens
+// between them. a and eight hexadecimal digits are an address of version 4, s and 32 one
+// of version 6; refused, notimp, cut (truncated, with the addresses), id (of another
+// question), other (another question), question (no answer), alias (to a name in the
+// same answer), loop, stranger (an address of another name beside) do what they say.
+const Scripted = ".to.example.com"
+
+func play(a *dnsmessage.Message, script string) {
+	a.RCode = dnsmessage.RCodeSuccess
+	q := a.Questions[0]
+	owner := q.Name
+	add := func(owner dnsmessage.Name, body dnsmessage.ResourceBody) {
+		a.Answers = append(a.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: owner, Class: dnsmessage.ClassINET}, Body: body})
+	}
+	for word := range strings.SplitSeq(strings.ToLower(script), "-") {
+		switch word {
+		case "refused":
+			a.RCode = dnsmessage.RCodeRefused
+		case "notimp":
+			a.RCode = dnsmessage.RCodeNotImplemented
+		case "nx":
+			a.RCode = dnsmessage.RCodeNameError
+		case "cut":
+			a.Truncated = true
+		case "id":
+			a.ID ^= 0x5555
+		case "other":
+			a.Questions[0].Name = dnsmessage.MustNewName("other.example.com.")
+		case "question":
+			a.Response = false
+		case "alias":
+			next := dnsmessage.MustNewName("inner.example.com.")
+			add(owner, &dnsmessage.CNAMEResource{CNAME: next})
+			owner = next
+		case "loop":
+			add(owner, &dnsmessage.CNAMEResource{CNAME: owner})
+		case "stranger":
+			if q.Type == dnsmessage.TypeA {
+				add(dnsmessage.MustNewName("stranger.example.com."), &dnsmessage.AResource{A: netip.MustParseAddr(EvilAddr).As4()})
+			}
+		default:
+			b, err := hex.DecodeString(word[min(1, len(word)):])
+			switch {
+			case err != nil:
+			case q.Type == dnsmessage.TypeA && len(b) == 4 && word[0] == 'a':
+				add(owner, &dnsmessage.AResource{A: [4]byte(b)})
+			case q.Type == dnsmessage.TypeAAAA && len(b) == 16 && word[0] == 's':
+				add(owner, &dnsmessage.AAAAResource{AAAA: [16]byte(b)})
+			}
+		}
+	}
 }
 
 // names are those of the world.
