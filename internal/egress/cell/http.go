@@ -123,7 +123,7 @@ func (x *exchange) judge() (status int, v rules.Verdict) {
 		}
 		x.path = path
 	}
-	r := rules.Request{Method: x.q.Method, Path: x.path}
+	r := rules.Request{Method: x.q.Method, Path: x.path, Query: x.q.Query, Body: x.q.Body.Some()}
 	x.o.mu.Lock()
 	x.o.request = &r // before it is judged: a change of the policy finds it
 	v = x.o.entry.Request(r)
@@ -133,31 +133,10 @@ func (x *exchange) judge() (status int, v rules.Verdict) {
 		x.o.ruled = v
 	}
 	x.o.mu.Unlock()
-	if v.Allow && below {
-		if code, reason := x.beyond(); code != "" {
-			return no(http.StatusForbidden, code, reason)
-		}
-	}
 	if v.Allow && below && !x.o.cell.budgets.rate(v.Rule, v.Budget.Rate) {
 		return no(http.StatusTooManyRequests, "rate_exhausted", "requests come faster than the rule's rate")
 	}
 	return http.StatusForbidden, v
-}
-
-// beyond finds what would make of a request something else than its rule was asked
-// about, or let it carry more than its head has room for. code is empty if there is
-// nothing.
-func (x *exchange) beyond() (code, reason string) {
-	switch x.q.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		if x.q.Body.Some() {
-			return "body_not_allowed", "it only asks, and has a body all the same: that is for methods that write"
-		}
-	}
-	if x.q.Overridden() {
-		return "method_override", "its query names another method, which some servers take for the request's"
-	}
-	return "", ""
 }
 
 // named reports whether an authority is the host of the connection.

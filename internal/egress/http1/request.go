@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -157,27 +156,6 @@ func (q *Request) Forward(host, path string, override bool) []byte {
 		b = append(b, "Connection: close\r\n"...)
 	}
 	return append(b, '\r', '\n')
-}
-
-// Overridden reports whether the query has a parameter from which some servers take
-// the method: "_method" of most frameworks, and the fields of that name. Parameters
-// are read as widely as any server does.
-func (q *Request) Overridden() bool {
-	for part := range strings.FieldsFuncSeq(q.Query, func(r rune) bool { return r == '?' || r == '&' || r == ';' }) {
-		name, _, _ := strings.Cut(part, "=")
-		if text, err := url.QueryUnescape(name); err == nil {
-			name = text
-		}
-		name = strings.ToLower(strings.Trim(name, " \t\r\n\x00"))
-		name, _, _ = strings.Cut(name, "[") // a list of one
-		switch strings.Trim(plain(name), "-") {
-		case "method", "httpmethod", "http-method", "method-override", "x-http-method-override", "x-http-method", "x-method-override":
-			if name != "method" && name != "httpmethod" { // which are ordinary words
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // overrides reports whether some server takes method or path from the field, which

@@ -185,7 +185,8 @@ func (h *Host) explain(q Question, l Limits) Verdict {
 		v.Rule = h.Name
 		return v
 	}
-	return h.Request(Request{Method: q.Method, Path: q.Path})
+	_, query, _ := strings.Cut(q.target, "?")
+	return h.Request(Request{Method: q.Method, Path: q.Path, Query: query})
 }
 
 func speaks(m Mode) string {

@@ -26,6 +26,7 @@ func TestAnExplanationSaysWhichRuleDecides(t *testing.T) {
 		{"", "http://plain.example.com/a%2fb", rules.PathRefused, "plain", "encoded slash"},
 		{"", "http://plain.example.com/status?q=\u00e9", rules.URLCharacter, "plain", "must be encoded"},
 		{"", "http://plain.example.com/status?q=" + strings.Repeat("x", 8<<10), rules.URLLong, "plain", "limits.url_bytes is 4096"},
+		{"", "http://plain.example.com/status?a=b&_method=DELETE", rules.Overridden, "plain/read", "another method"},
 		{"", "http://other.test/a%2fb", rules.NotListed, "", "not answered (NXDOMAIN)"},
 		{"", "https://evil.test", rules.NotListed, "", "no entry"},
 		{"", "https://bad.pages.example.com:8080/", rules.DeniedByRule, "hosts[4]", "not answered"},

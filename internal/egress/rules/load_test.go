@@ -372,3 +372,32 @@ func TestWhatDeniesIsReadWidely(t *testing.T) {
 		}
 	}
 }
+
+// A rule is for a method and a path; a query that names another method, or bytes where
+// a request only asks, would make something else of it.
+func TestARuleIsForNothingMoreThanItSays(t *testing.T) {
+	p := policy(t, "version: 1\nhosts:\n  - { host: a.test, port: 80, rules: [ { name: all } ] }\n  - { host: b.test, port: 80 }\n")
+	ruled, _ := p.Host("a.test", 80)
+	free, _ := p.Host("b.test", 80)
+	for _, c := range []struct {
+		r    rules.Request
+		want rules.Code
+	}{
+		{rules.Request{Method: "GET"}, rules.Allowed}, {rules.Request{Method: "GET", Body: true}, rules.BodyClosed},
+		{rules.Request{Method: "HEAD", Body: true}, rules.BodyClosed}, {rules.Request{Method: "OPTIONS", Body: true}, rules.BodyClosed},
+		{rules.Request{Method: "POST", Body: true}, rules.Allowed}, {rules.Request{Method: "DELETE", Body: true}, rules.Allowed},
+		{rules.Request{Method: "POST", Query: "?_method=DELETE"}, rules.Overridden}, {rules.Request{Method: "POST", Query: "a&+_Method"}, rules.Overridden},
+		{rules.Request{Method: "POST", Query: "a?%5fmethod%5B%5D=x"}, rules.Overridden}, {rules.Request{Method: "GET", Query: "x;_HTTP_METHOD=x"}, rules.Overridden},
+		{rules.Request{Method: "POST", Query: "X-HTTP-Method-Override=DELETE"}, rules.Overridden}, {rules.Request{Method: "POST", Query: "x.http.method.override=DELETE"}, rules.Overridden},
+		{rules.Request{Method: "POST", Query: "$method=DELETE&%zz"}, rules.Overridden},
+		{rules.Request{Method: "POST", Query: "?method=_method&http=method&a_method=b&methods=c&[=]&=&%zz"}, rules.Allowed},
+	} {
+		c.r.Path = "/x"
+		if v := ruled.Request(c.r); v.Code != c.want || v.Allow != (c.want == rules.Allowed) || v.Rule != "hosts[0]/all" {
+			t.Errorf("%+v: %+v, want %s", c.r, v, c.want)
+		}
+		if v := free.Request(c.r); !v.Allow {
+			t.Errorf("an entry without rules: %+v: %+v", c.r, v)
+		}
+	}
+}

@@ -152,6 +152,8 @@ func (h *Host) Address(t special.Table, to netip.AddrPort) Verdict {
 type Request struct {
 	Method string // as it came
 	Path   string // in the form of httppath.Canonical
+	Query  string // as it came; with or without its question mark
+	Body   bool   // bytes follow its head
 }
 
 // Methods lists the methods that a rule can allow. TRACE and CONNECT are not
@@ -191,6 +193,10 @@ func (h *Host) Request(r Request) Verdict {
 		}
 	}
 	if found != nil {
+		if v := r.beyond(); v.Code != "" {
+			v.Rule = h.Name + "/" + found.Name
+			return v
+		}
 		return Verdict{Allow: true, Rule: h.Name + "/" + found.Name, Code: Allowed, Budget: found.Budget,
 			Reason: fmt.Sprintf("%s %s is allowed by the rule %s/%s", r.Method, r.Path, h.Name, found.Name)}
 	}
@@ -200,6 +206,42 @@ func (h *Host) Request(r Request) Verdict {
 		v.Reason = fmt.Sprintf("no rule of the entry %s allows %s on the path %s", h.Name, r.Method, r.Path)
 	}
 	return v
+}
+
+// beyond denies what would make something else of a request than its rule is asked
+// about, or let it carry more than a head has room for. Its code is empty if there is
+// no such thing.
+func (r Request) beyond() Verdict {
+	switch {
+	case r.Body && (r.Method == "GET" || r.Method == "HEAD" || r.Method == "OPTIONS"):
+		return Verdict{Code: BodyClosed, Reason: r.Method + " only asks, and this one has a body all the same: under rules that is for methods that write"}
+	case overridden(r.Query):
+		return Verdict{Code: Overridden, Reason: "its query names another method, which some servers take for the request's"}
+	}
+	return Verdict{}
+}
+
+// overridden reports whether a query has a parameter from which some servers take
+// the method: "_method" of most frameworks, and the fields of that name. Parameters
+// are read as widely as any server does.
+func overridden(query string) bool {
+	for part := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '?' || r == '&' || r == ';' }) {
+		name, _, _ := strings.Cut(part, "=")
+		if text, err := url.QueryUnescape(name); err == nil {
+			name = text
+		}
+		name, _, _ = strings.Cut(strings.ToLower(name), "[") // a list of one
+		word := strings.FieldsFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+		switch strings.Join(word, "-") {
+		case "http-method", "method-override", "http-method-override", "x-http-method-override", "x-http-method", "x-method-override":
+			return true
+		case "method", "httpmethod": // ordinary words, but for what stands before them
+			if name[0] < 'a' || name[0] > 'z' { // as in _method
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (r *Rule) onMethod(m string) bool { return len(r.Methods) == 0 || slices.Contains(r.Methods, m) }

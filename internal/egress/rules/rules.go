@@ -130,6 +130,8 @@ const (
 	BadPath      Code = "path_not_canonical" // a mistake of the caller; nothing is decided about such a path
 	MethodClosed Code = "method_not_allowed"
 	PathClosed   Code = "path_not_allowed"
+	BodyClosed   Code = "body_not_allowed"  // a method that only asks, and bytes behind the head
+	Overridden   Code = "method_override"   // the query names another method
 	BadName      Code = "name_forbidden"    // a name of a cloud's metadata service; no entry can allow it
 	BadAddress   Code = "address_forbidden" // special, metadata, this host's own
 	OutsideCIDR  Code = "address_outside_cidr"
