@@ -91,7 +91,9 @@ func (l *Link) Send(body []byte, files ...*os.File) error {
 }
 
 // Receive returns the next message and the files that came with it, which the
-// caller then owns.
+// caller then owns. With an error there is no message and the link is of no more use;
+// but with EMFILE there may be one, whose files this process had no room for: then
+// the next can be received.
 func (l *Link) Receive() ([]byte, []*os.File, error) {
 	var head [5]byte
 	oob := make([]byte, syscall.CmsgSpace(4*maxFiles))
@@ -115,16 +117,18 @@ func (l *Link) Receive() ([]byte, []*os.File, error) {
 	if _, err := io.ReadFull(l.conn, head[n:]); err != nil {
 		return fail(fmt.Errorf("cannot read message head: %w", err))
 	}
-	if flags&unix.MSG_CTRUNC != 0 && len(files) < maxFiles { // recvmsg(2): they were not installed
-		return fail(fmt.Errorf("cannot take the files of a message: %w", unix.EMFILE))
-	}
+	lost := flags&unix.MSG_CTRUNC != 0 && len(files) < maxFiles // recvmsg(2): they were not installed
 	size := binary.BigEndian.Uint32(head[:4])
-	if size > MaxMessage || int(head[4]) != len(files) {
+	if size > MaxMessage || !lost && int(head[4]) != len(files) {
 		return fail(fmt.Errorf("cannot read message: %d bytes announced, %d of %d files came", size, len(files), head[4]))
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(l.conn, body); err != nil {
 		return fail(fmt.Errorf("cannot read message body: %w", err))
+	}
+	if lost {
+		_, _, err := fail(fmt.Errorf("cannot take the files of a message: %w", unix.EMFILE))
+		return body, nil, err
 	}
 	return body, files, nil
 }

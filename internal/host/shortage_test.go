@@ -49,11 +49,24 @@ func TestFilesThatFindNoRoomAreAShortage(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 1, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
-	_, files, err := b.Receive()
+	body, files, err := b.Receive()
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(err, syscall.EMFILE) || len(files) != 0 {
 		t.Errorf("%d files, %v", len(files), err)
+	}
+	if string(body) != "x" {
+		t.Errorf("the message without its file is %q", body)
+	}
+	if err := a.Send([]byte("y"), null); err != nil {
+		t.Fatal(err)
+	}
+	body, files, err = b.Receive()
+	if string(body) != "y" || len(files) != 1 || err != nil {
+		t.Errorf("the next message is %q with %d files, %v", body, len(files), err)
+	}
+	for _, f := range files {
+		f.Close()
 	}
 }

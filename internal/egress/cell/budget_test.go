@@ -311,7 +311,7 @@ func TestAHostWithoutDescriptorsRefusesAndRecovers(t *testing.T) { // 128
 	if err == nil {
 		t.Error("a connection without a descriptor is accepted")
 	}
-	f.denied("upstream_refused")
+	f.denied("gateway_full")
 	if _, err := f.dial(to); err != nil {
 		t.Errorf("it does not recover: %v", err)
 	}

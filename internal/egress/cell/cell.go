@@ -45,6 +45,15 @@ type Config struct {
 	Events func(event.Event)
 	// Timeouts replace the defaults where they are not 0.
 	Timeouts Timeouts
+	// Room is what the gateway has for connections of this box to the world; nil has
+	// no bound.
+	Room Room
+}
+
+// Room gives places for connections to the world.
+type Room interface {
+	Take() bool
+	Give()
 }
 
 // Timeouts bound how long a cell waits for a box or an upstream.

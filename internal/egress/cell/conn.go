@@ -2,11 +2,13 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
@@ -40,6 +42,7 @@ type conn struct {
 	addr    netip.Addr // of the upstream, once it is dialled
 	code    string     // why it ended; empty while it has not
 	idle    *time.Timer
+	place   bool // it has one of the gateway's places for a connection to the world
 }
 
 // TCP takes a connection from its first packet to its end.
@@ -102,6 +105,9 @@ func (c *Cell) leave(o *conn) {
 	delete(c.conns, o)
 	c.mu.Unlock()
 	o.end("")
+	if o.place {
+		c.cfg.Room.Give()
+	}
 }
 
 // judge finds the name and asks the policy about it. A denial is told.
@@ -180,6 +186,23 @@ func (o *conn) still(r *ruling) bool {
 	return true
 }
 
+// noRoom is the code for a gateway that has no descriptor for one more connection.
+const noRoom dial.Code = "gateway_full"
+
+func errNoRoom() error {
+	return &dial.Error{Code: noRoom, Err: errors.New("the gateway has no room for one more connection of this box now")}
+}
+
+// takePlace takes a place for the connection's way to the world, until it leaves. It
+// is for the goroutine that carries the connection.
+func (o *conn) takePlace() bool {
+	if o.place || o.cell.cfg.Room == nil {
+		return true
+	}
+	o.place = o.cell.cfg.Room.Take()
+	return o.place
+}
+
 // connect dials the upstream.
 func (o *conn) connect() (*net.TCPConn, error) {
 	select {
@@ -188,8 +211,14 @@ func (o *conn) connect() (*net.TCPConn, error) {
 	case <-o.ctx.Done():
 		return nil, o.ctx.Err()
 	}
+	if !o.takePlace() {
+		return nil, errNoRoom()
+	}
 	entry, _ := o.current()
 	up, at, err := o.cell.rule.Load().dialer.Dial(o.ctx, dial.Target{Name: o.name, Addr: o.dst.Addr(), Port: o.dst.Port(), Entry: entry})
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return nil, errNoRoom()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -418,6 +418,8 @@ func (x *exchange) failed(err error) {
 		v.Code, v.Reason = "upstream_malformed", "the upstream's answer cannot be passed on"
 	case code == dial.UpstreamTimeout:
 		status = http.StatusGatewayTimeout
+	case code == noRoom:
+		status = http.StatusServiceUnavailable
 	case code == dial.AddressDenied:
 		status = http.StatusForbidden
 	}

@@ -44,6 +44,7 @@ type Settings struct {
 type Reply struct {
 	Seq     uint64          `json:"seq,omitempty"`
 	Error   string          `json:"error,omitempty"`
+	Short   bool            `json:"short,omitempty"`   // the error is for want of what comes back: descriptors, memory
 	Traffic *box.Traffic    `json:"traffic,omitempty"` // of Tell and Detach
 	Event   json.RawMessage `json:"event,omitempty"`
 }

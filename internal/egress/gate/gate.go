@@ -64,6 +64,10 @@ func first() int {
 
 func second() int {
 	l, err := host.NewLink(os.NewFile(controlFD, "control"))
+	g := &gate{link: l, cells: map[string]*held{}, events: make(chan json.RawMessage, eventRoom)}
+	if err == nil {
+		g.room, err = newRoom()
+	}
 	if err == nil {
 		err = narrow()
 	}
@@ -74,7 +78,6 @@ func second() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	g := &gate{link: l, cells: map[string]*held{}, events: make(chan json.RawMessage, eventRoom)}
 	go g.tellEvents()
 	g.serve()
 	return 0
@@ -89,6 +92,7 @@ type gate struct {
 	events chan json.RawMessage
 
 	dialers dialers
+	room    *room
 
 	mu    sync.Mutex
 	cells map[string]*held
@@ -103,21 +107,24 @@ type held struct {
 // serve answers requests, one after the other, until the connection ends.
 func (g *gate) serve() {
 	for {
-		body, files, err := g.link.Receive()
-		if err != nil {
+		body, files, lost := g.link.Receive()
+		if body == nil {
 			return
 		}
 		var req control.Request
 		if err := json.Unmarshal(body, &req); err != nil {
 			return // who starts this program and it are of one build
 		}
-		traffic, err := g.do(req, files)
+		rep := control.Reply{Seq: req.Seq}
+		err := lost // of a file for which there is no room
+		if err == nil {
+			rep.Traffic, err = g.do(req, files)
+		}
 		for _, f := range files {
 			f.Close()
 		}
-		rep := control.Reply{Seq: req.Seq, Traffic: traffic}
 		if err != nil {
-			rep.Error = err.Error()
+			rep.Error, rep.Short = err.Error(), host.IsShortage(err)
 		}
 		if g.send(rep) != nil {
 			return
@@ -205,10 +212,12 @@ func (g *gate) attach(req control.Request, files []*os.File) error {
 	if err != nil {
 		return err
 	}
+	sh := g.room.enter()
 	c, err := cell.New(cell.Config{
-		ID: req.Cell, Wire: wire, Policy: p, Generation: req.Generation, Dialer: d, Events: g.emit,
+		ID: req.Cell, Wire: wire, Policy: p, Generation: req.Generation, Dialer: d, Events: g.emit, Room: sh,
 	})
 	if err != nil {
+		g.room.leave()
 		return err
 	}
 	h := &held{Cell: c, done: make(chan struct{})}
@@ -222,6 +231,7 @@ func (g *gate) attach(req control.Request, files []*os.File) error {
 // run runs a cell until its box has ended or it is dropped.
 func (g *gate) run(name string, h *held) {
 	defer close(h.done)
+	defer g.room.leave()
 	defer func() {
 		if p := recover(); p != nil { // one box's, and no other's
 			fmt.Fprintf(os.Stderr, "cell %s: panic: %v\n", name, p)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/egress/gate"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/nic"
 )
@@ -24,6 +25,13 @@ import (
 const argvFalse = "false-gateway"
 
 func falseGateway(how string) int {
+	if how == "few" { // an honest one with few descriptors
+		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 24, Max: 24}) != nil {
+			return 1
+		}
+		code, _ := gate.Dispatch([]string{gate.Argv})
+		return code
+	}
 	l, err := host.NewLink(os.NewFile(3, "control"))
 	if err != nil {
 		return 1
@@ -176,6 +184,43 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(all)
+}
+
+// A gateway that has no room for one more box says so, and keeps those that it has.
+func TestAGatewayThatIsFullKeepsWhatItHas(t *testing.T) {
+	k := falseKeeper(t, "few")
+	first := attach(t, k, box.NewID(), "a.example.com:443")
+	pid := k.PID()
+	var all []box.ID
+	for len(all) < 40 {
+		ours, theirs, err := nic.Pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer theirs.Close()
+		id := box.NewID()
+		err = k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1)
+		var e *box.Error
+		if errors.As(err, &e) && e.Kind == box.Exhausted {
+			break
+		}
+		if err != nil {
+			t.Fatalf("box %d: %v", len(all), err)
+		}
+		all = append(all, id)
+	}
+	if len(all) < 5 || len(all) == 40 || k.PID() != pid {
+		t.Errorf("it took %d boxes, and is process %d, before %d", len(all), k.PID(), pid)
+	}
+	first.want(t, "a.example.com", true)
+	for _, id := range all[:4] {
+		k.Detach(t.Context(), id)
+	}
+	last := attach(t, k, box.NewID(), "a.example.com:443")
+	last.want(t, "a.example.com", true)
+	if k.PID() != pid {
+		t.Error("the gateway was ended")
+	}
 }
 
 // Rules that no message can hold are refused, and those in force stay.

@@ -110,6 +110,9 @@ func (s *session) ask(ctx context.Context, req control.Request, files ...*os.Fil
 	}
 	select {
 	case rep := <-ch:
+		if rep.Error != "" && rep.Short {
+			return rep, box.Errorf(box.Exhausted, op, "cannot use the gateway now: %s", rep.Error)
+		}
 		if rep.Error != "" {
 			return rep, box.Errorf(box.Fault, op, "the gateway refuses: %s", rep.Error)
 		}
