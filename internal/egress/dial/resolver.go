@@ -30,6 +30,9 @@ const (
 	keepAtMost    = time.Minute
 	keepNames     = 4096
 	maxChain      = 16 // aliases in a row
+	// An answer may have thousands of addresses, and its owner may be the box's: what
+	// is kept of them, for all boxes, has a bound.
+	keepAddrs = 32
 )
 
 // Servers is a resolver that asks a fixed list of DNS servers, and nothing else
@@ -242,9 +245,9 @@ func parse(msg []byte, id uint16, name hostname.Name, kind dnsmessage.Type) (ans
 			}
 			switch body := r.Body.(type) {
 			case *dnsmessage.AResource:
-				out.addrs = append(out.addrs, netip.AddrFrom4(body.A))
+				out.add(netip.AddrFrom4(body.A))
 			case *dnsmessage.AAAAResource:
-				out.addrs = append(out.addrs, netip.AddrFrom16(body.AAAA))
+				out.add(netip.AddrFrom16(body.AAAA))
 			case *dnsmessage.CNAMEResource:
 				next = strings.TrimSuffix(strings.ToLower(body.CNAME.String()), ".")
 			}
@@ -256,6 +259,12 @@ func parse(msg []byte, id uint16, name hostname.Name, kind dnsmessage.Type) (ans
 		at = next
 	}
 	return out, nil
+}
+
+func (a *answer) add(addr netip.Addr) {
+	if len(a.addrs) < keepAddrs {
+		a.addrs = append(a.addrs, addr)
+	}
 }
 
 func same(a dnsmessage.Name, b string) bool {

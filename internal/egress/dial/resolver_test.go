@@ -176,6 +176,28 @@ func TestAResolverBelievesOnlyAnAnswerToItsQuestion(t *testing.T) {
 	}
 }
 
+// Who owns a name may be who wrote the box's program: what its answers are kept in is
+// bounded, for all boxes together.
+func TestAnAnswerOfThousandsOfAddressesIsKeptInPart(t *testing.T) {
+	_, at := serve(t, func(q dnsmessage.Question, m *dnsmessage.Message, network string) {
+		if m.Truncated = network == "udp"; m.Truncated {
+			return
+		}
+		for i := range 2000 {
+			if q.Type == dnsmessage.TypeA {
+				m.Answers = append(m.Answers, a("a.example.com.", 8, 8, byte(i>>8), byte(i)))
+			} else {
+				m.Answers = append(m.Answers, record("a.example.com.", &dnsmessage.AAAAResource{AAAA: [16]byte{0x20, 1, 15: byte(i)}}))
+			}
+		}
+	})
+	s := NewServers([]netip.AddrPort{at})
+	got, err := s.Resolve(context.Background(), "a.example.com")
+	if err != nil || len(got) != 2*keepAddrs || cap(s.kept["a.example.com"].addrs) > 4*keepAddrs {
+		t.Errorf("%d addresses, %v", len(got), err)
+	}
+}
+
 func TestTheNextServerIsAskedWhenOneFailsAndAnswersAreKept(t *testing.T) {
 	bad, badAt := serve(t, func(_ dnsmessage.Question, m *dnsmessage.Message, _ string) { m.RCode = dnsmessage.RCodeRefused })
 	good, goodAt := serve(t, func(q dnsmessage.Question, m *dnsmessage.Message, _ string) {
