@@ -365,3 +365,36 @@ func (g *gated) Resolve(ctx context.Context, n hostName) ([]addr, error) {
 	}
 	return g.world.Resolve(ctx, n)
 }
+
+// A box that asks for much that it may not have does not hide what it does: what is
+// allowed is told all the same, and how many events were not.
+func TestAFloodOfDenialsHidesNothing(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	f := newFarm(t, w, load(t, rawPolicy))
+	for i := range 3 * denialBurst {
+		ingress{f.cell}.DNS(query(t, fmt.Sprintf("n%d.evil.test.", i), dnsmessage.TypeA))
+	}
+	c := f.dialName("a.example.com", "5432")
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	f.event(func(e event.Event) bool { return e.Kind == event.Connect && e.Decision == event.Allow }, "the connection that is allowed")
+	c.Close()
+	f.event(func(e event.Event) bool { return e.Kind == event.Close }, "its end")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var told, lost int64
+	for _, e := range f.events {
+		if e.Decision == event.Deny {
+			told++
+		}
+		lost += e.Lost
+	}
+	if told+lost != 3*denialBurst || lost < denialBurst {
+		t.Errorf("%d denials were told, and that %d were lost, of %d", told, lost, 3*denialBurst)
+	}
+	if s := f.cell.Stats(); s.Lost != lost {
+		t.Errorf("%d were lost, it is said: %d", s.Lost, lost)
+	}
+}

@@ -29,17 +29,23 @@ const (
 	// maxDenials is how many different denials are told apart; what comes later
 	// is counted under its code alone.
 	maxDenials = 256
-	// Events of one cell: at most this many at once, and a second.
-	eventBurst = 512
-	eventRate  = 200
+	// Events of one cell: at most this many at once, and a second. Denials have a
+	// measure of their own, so that a box cannot hide what it does by asking for what
+	// it may not do.
+	eventBurst  = 512
+	eventRate   = 200
+	denialBurst = 512
+	denialRate  = 50
 )
 
 type record struct {
 	mu      sync.Mutex
 	denials map[Denial]*Denial // by what tells them apart
-	lost    int64
+	lost    int64              // events that were not told
+	untold  int64              // of them, those since the last that was
 	panics  int64
-	bucket  bucket
+	allowed bucket
+	denied  bucket
 }
 
 // emit counts an event and tells it, unless there are too many.
@@ -48,21 +54,27 @@ func (c *Cell) emit(e event.Event) {
 	if e.Generation == 0 {
 		e.Generation = c.rule.Load().generation
 	}
-	if c.record.note(e) {
+	if c.record.note(&e) {
 		c.cfg.Events(e)
 	}
 }
 
-func (r *record) note(e event.Event) bool {
+func (r *record) note(e *event.Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var tell bool
 	if e.Decision == event.Deny {
-		r.deny(e)
+		r.deny(*e)
+		tell = r.denied.take(e.Time, denialRate, denialBurst)
+	} else {
+		tell = r.allowed.take(e.Time, eventRate, eventBurst)
 	}
-	if !r.bucket.take(e.Time, eventRate, eventBurst) {
+	if !tell {
 		r.lost++
+		r.untold++
 		return false
 	}
+	e.Lost, r.untold = r.untold, 0
 	return true
 }
 

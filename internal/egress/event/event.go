@@ -50,4 +50,7 @@ type Event struct {
 	Generation uint64 `json:"generation"`
 	Reason     string `json:"reason,omitempty"`
 	Fix        string `json:"fix,omitempty"`
+	// Lost is how many events came before this one, since the last of the box that was
+	// told, and were not told: there were too many.
+	Lost int64 `json:"lost,omitempty"`
 }

@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +91,7 @@ const eventRoom = 4096
 type gate struct {
 	link   *host.Link
 	events chan json.RawMessage
+	lost   atomic.Int64 // events for which there was no room, of any box
 
 	dialers dialers
 	room    *room
@@ -251,15 +253,18 @@ func (g *gate) drop(name string, h *held) {
 	}
 }
 
+// emit tells an event, or the next one that it was lost.
 func (g *gate) emit(e event.Event) {
+	e.Lost += g.lost.Swap(0)
 	b, err := json.Marshal(e)
-	if err != nil {
-		return
+	if err == nil {
+		select {
+		case g.events <- b:
+			return
+		default:
+		}
 	}
-	select {
-	case g.events <- b:
-	default:
-	}
+	g.lost.Add(e.Lost + 1)
 }
 
 // wireOf takes over a duplicate of a link's descriptor.

@@ -70,7 +70,7 @@ func falseGateway(how string) int {
 		case how == "liar":
 			rep.Traffic = lies()
 		case how == "flood":
-			for range 5_000 {
+			for range 2_000 {
 				if l.Send([]byte(`{"event":{"cell":"`+strings.Repeat("x", 1000)+`"}}`)) != nil {
 					return 0
 				}
@@ -111,7 +111,7 @@ func falseKeeper(t *testing.T, how string) *Keeper {
 			return host.Helper{Args: []string{argvFalse, how}, Files: []*os.File{f}}.Start()
 		},
 		Settings: func() (control.Settings, error) { return control.Settings{}, nil },
-		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)), Answer: 500 * time.Millisecond, Ask: 10 * time.Second,
+		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)), Answer: 1500 * time.Millisecond, Ask: 10 * time.Second,
 	})
 	t.Cleanup(func() { within(t, 10*time.Second, "ended", func() { k.Close() }) })
 	return k
@@ -142,9 +142,9 @@ func TestAGatewayThatWasTakenOverHoldsNobodyUp(t *testing.T) {
 			}
 			defer theirs.Close()
 			var pid int
-			within(t, 5*time.Second, "started", func() { pid, _ = k.Try(context.Background()) })
-			within(t, 8*time.Second, "answered", func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			within(t, 15*time.Second, "started", func() { pid, _ = k.Try(context.Background()) })
+			within(t, 20*time.Second, "answered", func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 				defer cancel()
 				id := box.NewID()
 				err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, big, 1)
@@ -230,7 +230,7 @@ func TestRulesThatAreTooLongAreRefused(t *testing.T) {
 	w := attach(t, k, id, "a.example.com:443")
 	pid := k.PID()
 	long, _ := json.Marshal(strings.Repeat("x", host.MaxMessage))
-	within(t, 5*time.Second, "answered", func() {
+	within(t, 15*time.Second, "answered", func() {
 		err := k.Update(t.Context(), id, long, 2)
 		var e *box.Error
 		if !errors.As(err, &e) || e.Kind != box.Invalid {
@@ -238,7 +238,7 @@ func TestRulesThatAreTooLongAreRefused(t *testing.T) {
 		}
 	})
 	w.want(t, "a.example.com", true)
-	within(t, 5*time.Second, "answered", func() {
+	within(t, 15*time.Second, "answered", func() {
 		ours, theirs, err := nic.Pair()
 		if err != nil {
 			t.Error(err)
