@@ -20,6 +20,16 @@ type Denial struct {
 	Count  int64  `json:"count"`
 }
 
+// Unanswered reports whether it is no denial, but was allowed and met no answer: a name
+// without an address, a resolver or a host that does not answer.
+func (d Denial) Unanswered() bool {
+	switch d.Code {
+	case "name_unknown", "resolver_failed", "upstream_refused", "upstream_timeout":
+		return true
+	}
+	return false
+}
+
 // Traffic is what the gateway knows of a box since its link was taken up. Names and
 // paths in it are the box's own words.
 type Traffic struct {

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
@@ -74,26 +74,26 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 		}
 		t := i.Traffic
 		fmt.Printf("network %s, rules of generation %d, %d connections (%d open), %d bytes sent, %d received\n", up, t.Generation, t.Connections, t.Open, t.Sent, t.Received)
-		for _, line := range slices.Concat(reachWords(i.Rules), denialWords(t.Denied, "--also")) {
+		if p, err := rules.Parse(i.Rules); err == nil {
+			reach := reachWords(p)
+			if len(reach) == 0 {
+				reach = []string{"reaches nothing"}
+			}
+			fmt.Println(strings.Join(reach, "\n"))
+		}
+		for _, line := range denialWords(t.Denied, "--also") {
 			fmt.Println(line)
 		}
 	})
 }
 
-// reachWords say what rules let a box reach.
-func reachWords(compiled json.RawMessage) []string {
-	p, err := rules.Parse(compiled)
-	if err != nil { // of another version
-		return nil
-	}
+// reachWords say what rules let a box reach, a line each.
+func reachWords(p *rules.Policy) []string {
 	var out []string
 	for _, r := range rules.Diff(new(rules.Policy), p) {
 		if r.Kind != "limit" {
-			out = append(out, oneLine(r.Text))
+			out = append(out, oneLine(strings.Replace(r.Text, "now denies", "denies", 1)))
 		}
-	}
-	if len(out) == 0 {
-		return []string{"reaches nothing"}
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 )
 
 // sandboxFlags are the flags of `sunaba run` that stand for keys of the
@@ -45,11 +46,18 @@ func (f *sandboxFlags) define(fs *flag.FlagSet) {
 // sandbox returns what was set, as JSON. It is judged twice: here, so that a
 // mistake is told in the words of the command line, and by whoever makes the box.
 func (f *sandboxFlags) sandbox() (json.RawMessage, error) {
+	out, _, err := f.withPolicy()
+	return out, err
+}
+
+// withPolicy returns the policy of its network, too; nil without one.
+func (f *sandboxFlags) withPolicy() (json.RawMessage, *rules.Policy, error) {
 	run := &runFlags{cfg: config.Default()}
 	if err := run.configure(f.file, f.settings); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return sandboxOf(run.cfg)
+	out, err := sandboxOf(run.cfg)
+	return out, run.net, err
 }
 
 // sandboxOf writes what is not as in an empty file.

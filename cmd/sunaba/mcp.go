@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/server/mcp"
 )
 
@@ -77,8 +78,12 @@ func serveMCP(ctx context.Context, f mcpFlags) (err error) {
 	}
 	cfg := mcp.Config{Logger: log}
 	cfg.Version, _ = versions()
-	if cfg.Sandbox, err = f.set.sandbox(); err != nil {
+	var p *rules.Policy
+	if cfg.Sandbox, p, err = f.set.withPolicy(); err != nil {
 		return err
+	}
+	if p != nil {
+		cfg.Reach = append([]string{}, reachWords(p)...)
 	}
 	caller := box.Caller{Tenant: "local", Principal: "mcp", Scopes: []box.Scope{box.ScopeRead, box.ScopeWrite, box.ScopeExec}}
 	if f.server.url != "" {

@@ -3,11 +3,9 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
-	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 )
 
 // wordsOfDenials is how many denials are told one by one.
@@ -32,7 +30,7 @@ func denialWords(all []box.Denial, adding string) []string {
 			what = strings.TrimRight(what+" "+d.Method+" "+d.Path, " ")
 		}
 		verb := "denied"
-		if unreached(d.Code) {
+		if d.Unanswered() {
 			verb = "allowed, and could not reach,"
 		}
 		line := fmt.Sprintf("the network %s %s: %s", verb, oneLine(what), oneLine(cmp.Or(d.Reason, d.Code)))
@@ -49,9 +47,4 @@ func denialWords(all []box.Denial, adding string) []string {
 		out = append(out, line)
 	}
 	return out
-}
-
-// unreached reports whether what is told as denied was allowed and met no answer.
-func unreached(code string) bool {
-	return slices.Contains([]dial.Code{dial.NameUnknown, dial.ResolverFailed, dial.UpstreamRefused, dial.UpstreamTimeout}, dial.Code(code))
 }

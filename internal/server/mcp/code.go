@@ -53,6 +53,7 @@ func (c call) codeIn(ctx context.Context, in codeArgs) (answer[runOut], error) {
 	o := &r.out
 	o.SandboxID, o.ContextID, o.Kernel, o.Timeout = string(id), cc.ID, clean(cc.Kernel), limit.Seconds()
 	cell := box.Cell{ID: rand.Text(), Code: in.Code, Timeout: limit, Attached: true}
+	before := c.traffic(ctx, id)
 	var out, errs strings.Builder
 	var end *box.CellEnd
 	var values []*box.CellResult
@@ -90,6 +91,7 @@ func (c call) codeIn(ctx context.Context, in codeArgs) (answer[runOut], error) {
 	if o.Error != nil {
 		r.blocks = append(r.blocks, text(fence(r.word, fmt.Sprintf("box=%q stream=\"traceback\"", r.box), o.Error.Traceback)))
 	}
+	r.deniedSince(ctx, c, id, before)
 	say := cellEnding(*o, end)
 	if fresh != "" {
 		say = fresh + "\n" + say

@@ -101,6 +101,7 @@ func (c call) commandIn(ctx context.Context, in commandArgs) (answer[runOut], er
 			return answer[runOut]{}, err
 		}
 	}
+	before := c.traffic(ctx, id)
 	p, err := g.Start(ctx, spec)
 	if err != nil {
 		return answer[runOut]{}, err
@@ -136,6 +137,7 @@ func (c call) commandIn(ctx context.Context, in commandArgs) (answer[runOut], er
 	}
 	o.Stdout = r.stream("stdout", &out, false, processURI(id, p.PID, "stdout"))
 	o.Stderr = r.stream("stderr", &errs, false, processURI(id, p.PID, "stderr"))
+	r.deniedSince(ctx, c, id, before)
 	if !o.Truncated {
 		_ = box.Tidy(ctx, g, box.ProcessRef{PID: p.PID}) // all of it is in the answer
 	}

@@ -28,6 +28,8 @@ type fake struct {
 	boxes   map[box.ID]*folder
 	created []box.CreateRequest
 	asked   []box.ExecuteRequest
+	denied  []box.Denial
+	asks    int
 	ended   chan struct{} // one for each run that was ended with its context
 }
 
@@ -116,7 +118,7 @@ func (f *fake) Execute(ctx context.Context, c box.Caller, r box.ExecuteRequest) 
 	}
 	rep := &box.Report{ID: box.NewID(), Cause: end.Cause, ExitCode: &end.ExitCode,
 		StdoutClean: out.String(), StdoutBytes: int64(out.Len()), StderrClean: errs.String(), StderrBytes: int64(errs.Len())}
-	rep.Policy.Limits.TimeoutSec = 60
+	rep.Policy.Limits.TimeoutSec, rep.Network.Denied = 60, f.denied
 	return rep, nil
 }
 

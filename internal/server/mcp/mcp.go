@@ -37,6 +37,9 @@ type Config struct {
 	// Sandbox holds keys below `sandbox` of a configuration file, as a JSON
 	// object. They hold for every box; a model cannot change what is set here.
 	Sandbox json.RawMessage
+	// Reach says what the network in Sandbox lets boxes reach, a line each, for
+	// models; nil if there is none, empty if it reaches nothing.
+	Reach   []string
 	Outputs Outputs // what is too long for an answer; nil = [NewOutputs]
 	Logger  *slog.Logger
 	// Beat is the time between two signs of life of a call that lasts, for

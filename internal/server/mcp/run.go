@@ -32,6 +32,8 @@ type runOut struct {
 	Error   *codeError `json:"error,omitempty" jsonschema:"what the code raised"`
 	Count   int        `json:"execution_count,omitempty"`
 
+	Denied []denied `json:"network_denied,omitempty" jsonschema:"what the network did not let through while it ran; what is denied stays denied"`
+
 	Files []leftFile `json:"files,omitempty" jsonschema:"files that the program left in a box that is gone"`
 }
 
@@ -145,6 +147,7 @@ func (c call) tell(rep *box.Report) (answer[runOut], error) {
 	}
 	o.Stdout = r.whole(c, "stdout", rep.StdoutClean, rep.StdoutBytes, rep.StdoutTruncated)
 	o.Stderr = r.whole(c, "stderr", rep.StderrClean, rep.StderrBytes, rep.StderrTruncated)
+	r.denied(rep.Network.Denied)
 	const most = 100
 	for i, a := range rep.Artifacts {
 		if i < most {

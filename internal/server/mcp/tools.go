@@ -19,8 +19,8 @@ func (s *Server) addTools() {
 	add(s, tool("execute", "Execute anything", executeText, runs), call.execute)
 	add(s, tool("list_files", "List files", listText, reads), call.listFiles)
 	add(s, tool("read_file", "Read a file", readText, reads), call.readFile)
-	add(s, tool("run_code", "Run code", codeText, runs), call.runCode)
-	add(s, tool("run_command", "Run a command", commandText, runs), call.runCommand)
+	add(s, tool("run_code", "Run code", codeText+" "+s.cfg.reaches(), runs), call.runCode)
+	add(s, tool("run_command", "Run a command", commandText+" "+s.cfg.reaches(), runs), call.runCommand)
 	add(s, tool("write_file", "Write a file", writeText, destroys), call.writeFile)
 }
 
@@ -48,9 +48,9 @@ func tool(name, title, description string, e effect) sdk.Tool {
 const (
 	codeText = `Run code in python, javascript or bash. Without sandbox_id it runs as a program in a new box that is gone afterwards. ` +
 		`With sandbox_id it runs in a code context of that box, where variables survive from call to call: the box's context of that language, ` +
-		`or the one that context_id names; context_id "new" opens another. There is a network only as far as whoever started this server allowed one. Values, tables and figures come back as results.`
+		`or the one that context_id names; context_id "new" opens another. Values, tables and figures come back as results.`
 	commandText = `Run a command: a string for bash -c, or an array of a program and its arguments. Without sandbox_id it runs in a new box that is gone afterwards. ` +
-		`With background (needs sandbox_id) the call returns at once with the process's pid; send its output to a file to read it with read_file. There is a network only as far as whoever started this server allowed one.`
+		`With background (needs sandbox_id) the call returns at once with the process's pid; send its output to a file to read it with read_file.`
 	readText    = `Read a file of a box, or a part of it: limit bytes from offset on. Text comes as it is; what is not text comes as base64 in content_base64.`
 	writeText   = `Write a file of a box. What was there is replaced; missing folders are made. Give the content as text, or as base64 in content_base64.`
 	listText    = `List a folder of a box, depth levels deep.`
