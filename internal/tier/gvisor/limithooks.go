@@ -208,6 +208,9 @@ func reportLimits(pipe *os.File, tasks, memory uint64) {
 	makesTask := map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 	opens := map[string]bool{"open": true, "openat": true, "creat": true}
 	for _, table := range []*kernel.SyscallTable{slinux.AMD64, slinux.ARM64} {
+		if memory > 0 {
+			r.memory.watchBigCalls(table)
+		}
 		for no, sc := range table.Table {
 			if sc.Name == "recvmsg" {
 				sc.Fn = tellsTruncation(sc.Fn)

@@ -4,6 +4,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -46,6 +47,8 @@ const (
 type memoryKeeper struct {
 	limit  uint64 // bytes; 0 = none
 	report func()
+
+	claimed atomic.Int64 // bytes that calls under way may take; see claim
 
 	once      sync.Once
 	collected time.Time            // when memory that is no longer needed was last looked for
