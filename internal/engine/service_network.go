@@ -142,8 +142,9 @@ func (s *Service) networkInfo(ctx context.Context, id box.ID, k kept) box.Networ
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if t, err := s.cfg.Engine.Egress.Traffic(ctx, id); err == nil {
-		i.Up, i.Traffic = true, t
+	t, err := s.cfg.Engine.Egress.Traffic(ctx, id)
+	if i.Up = err == nil; i.Up || t.Denied != nil { // what is known while there is no gateway
+		i.Traffic = t
 	}
 	return i
 }

@@ -131,6 +131,73 @@ open("/tmp/open", "w").write(r)
 	})
 }
 
+// A gateway that ends a second time has its boxes divided between two: the third end is
+// one box's alone.
+func TestBoxesOfAGatewayThatEndsAgainAreDivided(t *testing.T) {
+	eachDaemon(t, func(t *testing.T, d *harness.Server, u harness.User, f *farm) {
+		ids := []string{made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80")}).ID, made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80")}).ID}
+		kill := func(want int) (pid int) {
+			t.Helper()
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				if all := gateways(t, d.Pid()); len(all) == want {
+					pid = all[0]
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatalf("gateways: %v, want %d", all, want)
+				}
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for deadline := time.Now().Add(20 * time.Second); slices.Contains(gateways(t, d.Pid()), pid); time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("it does not end")
+				}
+			}
+			return pid
+		}
+		both := func() {
+			t.Helper()
+			for _, id := range ids {
+				waitUp(t, d, id)
+				holds(d, t, f, id)
+			}
+		}
+		both()
+		kill(1)
+		both()
+		kill(1)
+		both()
+		var before, after [2]networkJSON
+		for i, id := range ids {
+			d.Must("POST", fmt.Sprintf("/v1/boxes/%s/processes", id), map[string]any{"command": []string{"python3", "-c", helpers + `
+s = K("api.example.com", 80); s.sendall(b"GET /slow HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); s.recv(1); open("/tmp/open", "w").write("open"); time.sleep(60)
+`}}, nil)
+			await(t, func() string { return says(d, t, id, `open("/tmp/open").read()`) }, "open")
+			d.Must("GET", "/v1/boxes/"+id+"/network", nil, &before[i])
+		}
+		if len(gateways(t, d.Pid())) != 2 || before[0].Traffic.Open != 1 || before[1].Traffic.Open != 1 {
+			t.Fatalf("gateways %v; open: %+v", gateways(t, d.Pid()), before)
+		}
+		kill(2)
+		for i, id := range ids {
+			d.Must("GET", "/v1/boxes/"+id+"/network", nil, &after[i])
+		}
+		if !after[0].Up && !after[1].Up {
+			t.Errorf("after the end of one of two gateways: %+v", after)
+		}
+		both()
+		await(t, func() string { // what was tried meanwhile ends a little later
+			open := 0
+			for i, id := range ids {
+				d.Must("GET", "/v1/boxes/"+id+"/network", nil, &after[i])
+				open += after[i].Traffic.Open
+			}
+			return fmt.Sprint(open, " outlived the end of one of two gateways")
+		}, "1 outlived the end of one of two gateways")
+	})
+}
+
 // await waits until something says one of the texts.
 func await(t *testing.T, says func() string, want ...string) {
 	t.Helper()

@@ -1,6 +1,7 @@
 // Package keeper starts the gateway's process and keeps it: it hands over the links
 // of boxes with their rules, and when that process dies it starts another one and
-// hands over all again, as they are then.
+// hands over all again, as they are then. If that happens again and again, the boxes
+// are divided between more than one, until the box that does it is alone.
 //
 // The links are the keeper's own descriptors, so they outlive the gateway. What is
 // in force is what is written here, never what the gateway says: one that comes up
@@ -15,9 +16,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -65,10 +64,8 @@ const eventRoom = 1024
 type Keeper struct {
 	cfg Config
 
-	starting sync.Mutex // held by who starts a gateway
-
 	mu     sync.Mutex
-	now    *session // nil while there is none
+	wards  []*ward // at least one
 	cells  map[box.ID]*kept
 	closed bool
 	stop   chan struct{} // closed with it
@@ -84,6 +81,7 @@ type kept struct {
 	generation uint64
 	before     box.Traffic // of gateways that died, as far as it was asked for
 	last       box.Traffic // of this one
+	ward       *ward       // under the keeper's lock
 	at         *session    // the gateway that has it, if that is the one that there is; else it is tried again
 	turn       sync.Mutex  // held by who changes any of that
 }
@@ -91,7 +89,7 @@ type kept struct {
 // New makes a keeper. It starts nothing.
 func New(cfg Config) *Keeper {
 	cfg.Answer, cfg.Ask = cmp.Or(cfg.Answer, answerTime), cmp.Or(cfg.Ask, askEvery)
-	k := &Keeper{cfg: cfg, cells: map[box.ID]*kept{}, stop: make(chan struct{}), events: make(chan json.RawMessage, eventRoom)}
+	k := &Keeper{cfg: cfg, wards: []*ward{new(ward)}, cells: map[box.ID]*kept{}, stop: make(chan struct{}), events: make(chan json.RawMessage, eventRoom)}
 	go k.tell()
 	return k
 }
@@ -139,6 +137,7 @@ func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.
 	k.mu.Lock()
 	before, closed := k.cells[id], k.closed
 	if !closed {
+		c.ward = k.place()
 		k.cells[id] = c
 	}
 	k.mu.Unlock()
@@ -148,9 +147,11 @@ func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.
 	}
 	if before != nil {
 		before.link.File.Close()
+		defer func() { k.retire(k.wardOf(before)) }()
 	}
 	if err := k.attach(ctx, id, c); err != nil {
 		k.forget(id, c)
+		k.retire(k.wardOf(c))
 		return err
 	}
 	fault.Here("keeper.attached")
@@ -164,11 +165,14 @@ func errClosed() error {
 // attach hands one box over to the gateway that there is, or the one that comes.
 func (k *Keeper) attach(ctx context.Context, id box.ID, c *kept) error {
 	for {
-		s, err := k.ensure(ctx)
-		if err != nil {
-			return err
-		}
-		if err = s.attach(ctx, id, c); !errors.Is(err, errGone) {
+		w := k.wardOf(c)
+		s, err := k.ensure(ctx, w)
+		if err == nil && k.wardOf(c) == w { // it moves only when that gateway has ended
+			err = s.attach(ctx, id, c)
+			if !errors.Is(err, errGone) {
+				return err
+			}
+		} else if err != nil && !errors.Is(err, errGone) {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -212,7 +216,7 @@ func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, 
 	c.policy, c.generation = policy, generation
 	fault.Here("keeper.rules-kept")
 	k.mu.Lock()
-	s := k.now
+	s := c.ward.now
 	k.mu.Unlock()
 	if s == nil || c.at != s {
 		return nil // whoever comes gets it
@@ -229,7 +233,8 @@ func (k *Keeper) Update(ctx context.Context, id box.ID, policy json.RawMessage, 
 	return err
 }
 
-// Traffic tells what became of a box's network so far.
+// Traffic tells what became of a box's network so far. While it has no gateway there is
+// an error of kind [box.Unavailable] beside what is known.
 func (k *Keeper) Traffic(ctx context.Context, id box.ID) (box.Traffic, error) {
 	c, err := k.find(id)
 	if err != nil {
@@ -237,11 +242,14 @@ func (k *Keeper) Traffic(ctx context.Context, id box.ID) (box.Traffic, error) {
 	}
 	c.turn.Lock()
 	defer c.turn.Unlock()
-	rep, err := k.ask(ctx, control.Request{Op: control.Tell, Cell: string(id)})
-	if err == nil && rep.Traffic != nil {
-		c.last = believable(*rep.Traffic)
-	} else if !errors.Is(err, errGone) {
+	rep, err := k.ask(ctx, c, control.Request{Op: control.Tell, Cell: string(id)})
+	switch {
+	case errors.Is(err, errGone):
+		return c.sum(), box.Errorf(box.Unavailable, op, "cannot ask for the network of box %s: its gateway has ended, and is not back", id)
+	case err != nil:
 		return box.Traffic{}, err
+	case rep.Traffic != nil:
+		c.last = believable(*rep.Traffic)
 	}
 	return c.sum(), nil
 }
@@ -256,22 +264,23 @@ func (k *Keeper) Detach(ctx context.Context, id box.ID) box.Traffic {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	k.forget(id, c)
-	if rep, err := k.ask(context.WithoutCancel(ctx), control.Request{Op: control.Detach, Cell: string(id)}); err == nil && rep.Traffic != nil {
+	if rep, err := k.ask(context.WithoutCancel(ctx), c, control.Request{Op: control.Detach, Cell: string(id)}); err == nil && rep.Traffic != nil {
 		c.last = believable(*rep.Traffic)
 	}
+	k.retire(k.wardOf(c))
 	fault.Here("keeper.detached")
 	return c.sum()
 }
 
-// ask asks the gateway that there is now.
-func (k *Keeper) ask(ctx context.Context, req control.Request, files ...*os.File) (control.Reply, error) {
+// ask asks the gateway that a box has now.
+func (k *Keeper) ask(ctx context.Context, c *kept, req control.Request) (control.Reply, error) {
 	k.mu.Lock()
-	s := k.now
+	s := c.ward.now
 	k.mu.Unlock()
 	if s == nil {
 		return control.Reply{}, errGone
 	}
-	return s.ask(ctx, req, files...)
+	return s.ask(ctx, req)
 }
 
 // sum adds up what all gateways told of the box.
@@ -285,164 +294,10 @@ func (c *kept) sum() box.Traffic {
 	return t
 }
 
-// ensure returns the gateway that there is, and starts one if there is none.
-func (k *Keeper) ensure(ctx context.Context) (*session, error) {
-	k.starting.Lock()
-	defer k.starting.Unlock()
-	k.mu.Lock()
-	s, closed := k.now, k.closed
-	k.mu.Unlock()
-	switch {
-	case closed:
-		return nil, errClosed()
-	case s != nil && !s.over():
-		return s, nil
-	}
-	s, err := k.begin(ctx)
-	if err != nil {
-		return nil, box.Errorf(box.Unusable, op, "cannot start the gateway: %w", err).WithHint("`sunaba doctor` tries it")
-	}
-	return s, nil
-}
-
-// begin starts a gateway. Whoever calls holds starting.
-func (k *Keeper) begin(ctx context.Context) (*session, error) {
-	settings, err := k.cfg.Settings()
-	if err != nil {
-		return nil, err
-	}
-	s, err := open(k.cfg.Start, k.heard, k.cfg.Answer)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.ask(ctx, control.Request{Op: control.Start, Settings: &settings}); err != nil {
-		s.end()
-		return nil, fmt.Errorf("it does not answer: %w", err)
-	}
-	fault.Here("keeper.gateway-started")
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		s.end()
-		return nil, errClosed()
-	}
-	k.now = s
-	k.work.Go(func() { k.watch(s) })
-	return s, nil
-}
-
-// watch waits for a gateway's end and sees to it that there is another one, if a box
-// needs it.
-func (k *Keeper) watch(s *session) {
-	k.listen(s)
-	s.end()
-	k.mu.Lock()
-	if k.now == s {
-		k.now = nil
-	}
-	closed := k.closed
-	k.mu.Unlock()
-	if closed {
-		return
-	}
-	k.cfg.Log.Error("the gateway has ended: boxes have no network until it is back")
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		select {
-		case <-time.After(wait):
-		case <-k.stop:
-			return
-		}
-		if k.again() {
-			return
-		}
-	}
-}
-
-// listen returns when a gateway has ended. One that does not answer is ended.
-func (k *Keeper) listen(s *session) {
-	tick := time.NewTicker(k.cfg.Ask)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.gone:
-			return
-		case <-tick.C:
-			if _, err := s.ask(context.Background(), control.Request{Op: control.Ping}); err == nil {
-				k.retry(s)
-			}
-		}
-	}
-}
-
-// again starts a gateway for the boxes that there are, and reports whether nothing
-// is left to do.
-func (k *Keeper) again() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), k.cfg.Answer)
-	defer cancel()
-	k.mu.Lock()
-	all := maps.Clone(k.cells)
-	closed := k.closed
-	k.mu.Unlock()
-	if closed || len(all) == 0 {
-		return true
-	}
-	s, err := k.ensure(ctx)
-	if err != nil {
-		k.cfg.Log.Error("cannot start the gateway again", "error", err)
-		return false
-	}
-	for id, c := range all {
-		err := k.attachAgain(ctx, s, id, c)
-		if errors.Is(err, errGone) {
-			return true // its own watcher goes on
-		}
-		if err != nil {
-			k.cfg.Log.Error("cannot give a box its network again", "box", id, "error", err)
-		}
-	}
-	k.cfg.Log.Info("the gateway is back", "boxes", len(all))
-	return true
-}
-
-// attachAgain hands a box over to a gateway that took the place of another one, unless
-// it was given up meanwhile, or that gateway has it.
-func (k *Keeper) attachAgain(ctx context.Context, s *session, id box.ID, c *kept) error {
-	c.turn.Lock()
-	defer c.turn.Unlock()
-	k.mu.Lock()
-	there := k.cells[id] == c
-	k.mu.Unlock()
-	if !there || c.at == s {
-		return nil
-	}
-	c.before, c.last = c.sum(), box.Traffic{}
-	err := s.attach(ctx, id, c)
-	fault.Here("keeper.attached-again")
-	return err
-}
-
-// retry hands over what this gateway could not take before.
-func (k *Keeper) retry(s *session) {
-	k.mu.Lock()
-	all := maps.Clone(k.cells)
-	k.mu.Unlock()
-	for id, c := range all {
-		c.turn.Lock()
-		has := c.at == s
-		c.turn.Unlock()
-		if has {
-			continue
-		}
-		if err := k.attachAgain(context.Background(), s, id, c); err == nil {
-			k.cfg.Log.Info("a box has its network again", "box", id)
-		}
-	}
-}
-
-// Try starts the gateway, if there is none, and asks whether it answers. It returns
-// the number of its process.
+// Try starts the first gateway, if there is none, and asks whether it answers. It
+// returns the number of its process.
 func (k *Keeper) Try(ctx context.Context) (pid int, err error) {
-	s, err := k.ensure(ctx)
+	s, err := k.ensure(ctx, k.first())
 	if err == nil {
 		_, err = s.ask(ctx, control.Request{Op: control.Ping})
 	}
@@ -452,17 +307,23 @@ func (k *Keeper) Try(ctx context.Context) (pid int, err error) {
 	return s.child.Pid(), nil
 }
 
-// Close ends the gateway. Boxes have no network from then on.
+// Close ends all gateways. Boxes have no network from then on.
 func (k *Keeper) Close() error {
 	k.mu.Lock()
 	if !k.closed {
 		k.closed = true
 		close(k.stop)
 	}
-	s, cells := k.now, k.cells
+	cells := k.cells
 	k.cells = map[box.ID]*kept{}
+	var all []*session
+	for _, w := range k.wards {
+		if w.now != nil {
+			all = append(all, w.now)
+		}
+	}
 	k.mu.Unlock()
-	if s != nil {
+	for _, s := range all {
 		s.end()
 	}
 	k.work.Wait()
@@ -472,12 +333,12 @@ func (k *Keeper) Close() error {
 	return nil
 }
 
-// PID is the gateway's process, 0 while there is none.
+// PID is the process of the first gateway, 0 while there is none.
 func (k *Keeper) PID() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.now == nil {
-		return 0
+	if s := k.wards[0].now; s != nil {
+		return s.child.Pid()
 	}
-	return k.now.child.Pid()
+	return 0
 }

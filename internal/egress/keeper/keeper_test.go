@@ -339,7 +339,7 @@ func TestALinkThatWasGivenUpIsNoSignOfAGatewaysEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := k.now
+	s := k.wards[0].now
 	k.Detach(t.Context(), id)
 	if err := s.attach(t.Context(), id, c); errors.Is(err, errGone) || box.KindOf(err) != box.Unavailable {
 		t.Errorf("a closed link: %v", err)
@@ -359,11 +359,11 @@ func TestABoxThatAGatewayCouldNotTakeIsTriedAgain(t *testing.T) {
 	id := box.NewID()
 	w := attach(t, k, id, "a.example.com:443")
 	w.want(t, "a.example.com", true)
-	if _, err := k.ask(t.Context(), control.Request{Op: control.Detach, Cell: string(id)}); err != nil {
-		t.Fatal(err)
-	}
 	c, err := k.find(id)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.ask(t.Context(), c, control.Request{Op: control.Detach, Cell: string(id)}); err != nil {
 		t.Fatal(err)
 	}
 	c.turn.Lock()
@@ -398,12 +398,12 @@ func TestRulesChangeBeforeTheNextGatewayHasTheBox(t *testing.T) {
 	defer theirs.Close()
 	id := box.NewID()
 	k.mu.Lock()
-	k.cells[id] = &kept{link: box.Link{File: ours, Kind: box.LinkSeqpacket}, policy: policy(t, "a.example.com:443"), generation: 1}
+	k.cells[id] = &kept{link: box.Link{File: ours, Kind: box.LinkSeqpacket}, policy: policy(t, "a.example.com:443"), generation: 1, ward: k.wards[0]}
 	k.mu.Unlock()
 	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
 		t.Fatal(err)
 	}
-	k.retry(k.now)
+	k.retry(k.wards[0], k.wards[0].now)
 	w := wire{theirs}
 	w.want(t, "b.example.com", true)
 	w.want(t, "a.example.com", false)
