@@ -73,6 +73,55 @@ func TestABoxThatIsSlowAtAStartIsKeptAndComesBack(t *testing.T) {
 	w.check()
 }
 
+// A box that ends while no daemon is there is told as lost, with which part of it ended
+// and how.
+func TestABoxThatEndsWhileNoDaemonIsThereIsToldWithItsEnd(t *testing.T) {
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		w := newWorld(t, u)
+		for _, tier := range []string{"gvisor", "process"} {
+			if _, err := w.create(tier); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.d.Kill()
+		parts := map[string]string{"gvisor": "runsc-sandbox", "process": "sunaba-agentd"}
+		for _, k := range w.boxes {
+			first := firstOf(t, u, k.id)
+			victim := 0
+			all, _ := filepath.Glob("/proc/" + strconv.Itoa(first) + "/task/*/children")
+			for _, f := range all {
+				b, _ := os.ReadFile(f)
+				for _, s := range strings.Fields(string(b)) {
+					if line, _ := os.ReadFile("/proc/" + s + "/cmdline"); strings.HasPrefix(string(line), parts[k.tier]) {
+						victim, _ = strconv.Atoi(s)
+					}
+				}
+			}
+			if victim == 0 {
+				t.Fatalf("no %s in box %s", parts[k.tier], k.id)
+			}
+			if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for deadline := time.Now().Add(20 * time.Second); syscall.Kill(first, 0) == nil; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("the first process of box %s (%s) lives on", k.id, k.tier)
+				}
+			}
+		}
+		w.d.Start()
+		rows := w.rows(true)
+		want := map[string]string{"gvisor": "it ended before: the guest's kernel ended: signal 9 (killed)", "process": "it ended before: the agent ended: signal 9 (killed)"}
+		for _, k := range w.boxes {
+			if r := rows[k.id]; r.Phase != "destroyed" || r.Reason != "lost" || !strings.Contains(r.Detail, want[k.tier]) {
+				t.Errorf("%s: %+v", k.tier, r)
+			}
+		}
+		w.boxes = nil
+		w.reality()
+	})
+}
+
 // Two binaries of different contents: the later one takes up what the earlier one
 // made, whose agents stay the earlier ones.
 func TestALaterBinaryTakesUpTheBoxesOfAnEarlierOne(t *testing.T) {

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 // box that lasts, of one after the other.
 type Server struct {
 	listen *host.Links // nil for a server of one link
+	words  *os.File    // see KeepWords
 
 	mu      sync.Mutex
 	at      *session // the front that is heard
@@ -91,10 +94,28 @@ func (s *Server) Files() (link, listen *os.File, err error) {
 	return link, listen, nil
 }
 
-// EndBecause tells the front why, and makes Serve return.
+// EndBecause tells the front why, and those that come too late, and makes Serve
+// return.
 func (s *Server) EndBecause(why string) {
 	s.Event(Ending, End{why})
+	if s.words != nil {
+		_, _ = s.words.WriteString(why) // else they are not told
+	}
 	s.End()
+}
+
+// EndingFile is the name, in a box's run folder, of the file in which its first process
+// leaves what it said at its end: there may be no front then.
+const EndingFile = "ending"
+
+// KeepWords makes that file. It is for who serves, once, before it gives up its view of
+// the host.
+func (s *Server) KeepWords(dir string) (err error) {
+	s.words, err = os.OpenFile(filepath.Join(dir, EndingFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot make a file for the box's last words: %w", err)
+	}
+	return nil
 }
 
 // End makes Serve return.

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/cgroup"
+	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
+	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
 // Take takes up a box that lasts from what its State said, and fills in own.
@@ -40,11 +43,31 @@ func (s *Site) Take(ctx context.Context, b *Box, tier box.TierName, id box.ID, r
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 	defer cancel()
 	if id.Valid() {
+		if said := s.leftWords(id); said != "" {
+			err = fmt.Errorf("%w; it ended before: %s", err, said)
+		}
 		if derr := s.drop(ctx, id); derr != nil { // what is left keeps its row, too
 			return box.Errorf(box.Unavailable, "recover box", "cannot recover box %s: %w", id, errors.Join(err, derr))
 		}
 	}
 	return box.Errorf(box.NotFound, "recover box", "cannot recover box %s: %w", id, err)
+}
+
+// leftWords is what a first process said that ended while no front was there. The
+// folder is the box's user's: nothing else is read by this name.
+func (s *Site) leftWords(id box.ID) string {
+	f, info, err := hostfs.OpenInput(filepath.Join(s.homeOf(id), runName, wire.EndingFile))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	uid, _ := s.HostUser(id)
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != uint32(uid) || st.Nlink != 1 {
+		return ""
+	}
+	said := make([]byte, 256)
+	n, _ := f.Read(said)
+	return stream.Clean(said[:n])
 }
 
 // Passes reports whether an error in talking to a first process says nothing of
