@@ -61,9 +61,24 @@ func (s *Service) linkUp(ctx context.Context, l *live) error {
 	if n.reach == nil || n.up || n.over {
 		return nil
 	}
-	err := s.cfg.Engine.link(ctx, l.box, n.reach, n.generation)
+	err := s.mayStill(n)
+	if err == nil {
+		err = s.cfg.Engine.link(ctx, l.box, n.reach, n.generation)
+	}
 	n.up = err == nil
 	return err
+}
+
+// mayStill refuses rules that a request could not ask for today: the operator may have
+// closed a network since the box was made.
+func (s *Service) mayStill(n *network) error {
+	if n.sandbox == nil {
+		return nil // of an earlier version, which kept none
+	}
+	if _, err := s.cfg.Parse(n.sandbox); err != nil {
+		return fmt.Errorf("cannot put the box's network rules in force again: %w", err)
+	}
+	return nil
 }
 
 // relink is linkUp for a box that an earlier service made. One whose network cannot

@@ -219,6 +219,42 @@ func TestRulesThatTheGatewayRefusesAreNotKept(t *testing.T) {
 	}
 }
 
+// What an operator has closed since a box was made is not opened for it by the next
+// service; other rules are put in force.
+func TestRulesThatAreNoLongerAllowedAreNotPutInForceAgain(t *testing.T) {
+	b, e := newNetworkBench(t)
+	closed, open := b.make(networked("one.example.com")), b.make(networked("two.example.com"))
+	b.Service.Close()
+	e.forget()
+	parse := b.conf.Parse
+	b.conf.Parse = func(raw json.RawMessage) (Wish, error) {
+		if strings.Contains(string(raw), "one.example.com") {
+			return Wish{}, box.Errorf(box.Denied, "read request", "cannot use one.example.com in a request")
+		}
+		return parse(raw)
+	}
+	b.again()
+	e.inForce(t, open.ID, "two.example.com", 1)
+	if r, gen := e.says(closed.ID); gen != 0 {
+		t.Errorf("in force is generation %d, %s", gen, r)
+	}
+	if n, err := b.Network(t.Context(), alice(), closed.ID); err != nil || n.Up {
+		t.Errorf("%+v, %v", n, err)
+	}
+	if _, err := b.SetNetwork(t.Context(), alice(), closed.ID, reaching("three.example.com")); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, gen := e.says(closed.ID); gen != 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("rules that are allowed are not put in force")
+		}
+	}
+	e.inForce(t, closed.ID, "three.example.com", 2)
+}
+
 // A box is not lost because its network is; that comes when it can.
 func TestABoxWithoutItsNetworkRunsAndGetsItLater(t *testing.T) {
 	b, e := newNetworkBench(t)
