@@ -177,7 +177,7 @@ func TestWrongFilesAreToldWithTheirPlace(t *testing.T) {
 		{"\xff\xfes\x00", "1:1", "not UTF-8"},
 		{"sandbox: {}\x00\n", "1:12", "U+0000"},
 		{"# a\u2028sandbox: {}\n", "1:4", "U+2028"},
-		{"# \u202e\n", "1:3", "U+202E"},
+		{"# \u202e\n", "1:3", "U+202E"}, {"# a\u200bb\n", "1:4", "U+200B"}, {"# \u200f\n", "1:3", "U+200F"}, {"# \u00ad\n", "1:3", "U+00AD"}, {"# \U000e0061\n", "1:3", "U+E0061"}, {"# \u2063\n", "1:3", "U+2063"},
 		{"# a\rb\n", "1:4", "U+000D"},
 	} {
 		_, err := Load("f.yaml", strings.NewReader(c.doc))

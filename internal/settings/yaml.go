@@ -65,7 +65,11 @@ func unseen(r rune) bool {
 		return true
 	case r == 0x2028, r == 0x2029: // line and paragraph separator
 		return true
-	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069: // bidi controls
+	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x061c, r == 0x200e, r == 0x200f: // bidi controls
+		return true
+	case r == 0x00ad, r == 0x180e, r == 0x200b, r >= 0x2060 && r <= 0x2064, r >= 0x206a && r <= 0x206f: // no shape, or no width
+		return true
+	case r >= 0xe0000 && r <= 0xe007f: // tags, in which whole texts can be hidden from people and not from models
 		return true
 	}
 	return r == 0xfeff || r == 0xfffe || r == 0xffff // byte order marks, and what YAML's character set leaves out

@@ -37,6 +37,9 @@ func (l *loader) host(i int, n *yaml.Node) Host {
 		"host": {read: l.pattern("host", &h.Host)},
 		"port": {read: func(n *yaml.Node) { l.port(n, "port", &h.Ports) }},
 		"ports": {read: func(n *yaml.Node) {
+			if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+				l.wrong(n, "ports", "it is empty; leave it out for port 443, or for every port of an entry that denies")
+			}
 			l.list(n, "ports", maxPorts, func(_ int, e *yaml.Node) { l.port(e, "ports", &h.Ports) })
 		}},
 		"tls":      {read: l.choice("tls", &e.tls, []string{"splice"}, map[string]string{"inspect": "; write `tls: splice` to let it pass unread"})},
@@ -86,6 +89,9 @@ func (l *loader) assemble(i int, n *yaml.Node, h *Host, e entry) {
 	h.SNIOptional = e.sni == "optional"
 	slices.Sort(h.Ports)
 	switch {
+	case h.Host.IsZero() && !h.CIDR.IsValid():
+		l.Failf(settings.At(n), "host", "cannot use %s: it has neither host nor cidr", h.Name)
+		return
 	case h.CIDR.IsValid() && e.sink == "" && !h.Deny:
 		l.Failf(at("cidr"), "cidr", "cannot allow a private network unsaid; write `sink: internal` beside cidr: %s", h.CIDR)
 		return
@@ -148,6 +154,9 @@ func (l *loader) rules(i int, n *yaml.Node, h *Host) {
 	}
 	if l.count > maxAllRules {
 		return // told once
+	}
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 { // somebody has taken out the last one
+		l.wrong(n, "rules", "it is empty; leave it out to allow all requests, or take the entry out")
 	}
 	l.list(n, "rules", MaxRules, func(j int, e *yaml.Node) {
 		l.places[spot{i, j, ""}] = settings.At(e)

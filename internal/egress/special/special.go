@@ -114,14 +114,14 @@ func MeetsInternal(p netip.Prefix) string {
 			return "it is a cloud's metadata service"
 		}
 	}
-	for _, r := range private() {
-		if within(p, r.prefix) {
-			return ""
-		}
-	}
 	for _, r := range special() {
 		if within(p, r.prefix) {
 			return r.why
+		}
+	}
+	for _, r := range private() {
+		if within(p, r.prefix) {
+			return ""
 		}
 	}
 	for _, r := range slices.Concat(special(), metadata(), private()) {

@@ -57,6 +57,7 @@ var specialText = [][2]string{
 	{"2002::/16", "it is an IPv4 address in IPv6 (6to4)"},
 	{"3fff::/20", "it is for documentation"},
 	{"5f00::/16", "it is for segment routing"},
+	{"fd53:756e:6162:6100::/64", "the gateway's own addresses lie there"},
 	{"fe80::/10", "it is link-local"},
 	{"fec0::/10", "it is site-local"},
 	{"ff00::/8", "it is multicast"},
