@@ -47,7 +47,7 @@ func diagnoseNetwork(ctx context.Context) networkHealth {
 
 // tryGateway starts one, which confines itself and answers.
 func tryGateway(ctx context.Context) box.Step {
-	k := newKeeper(nil, slog.New(slog.DiscardHandler))
+	k := newKeeper(nil, nil, slog.New(slog.DiscardHandler))
 	defer k.Close()
 	pid, err := k.Try(ctx)
 	if err != nil {

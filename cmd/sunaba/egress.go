@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
 	"github.com/sunaba-dev/sunaba/internal/egress/gate"
 	"github.com/sunaba-dev/sunaba/internal/egress/keeper"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/host"
 )
 
@@ -21,8 +22,9 @@ import (
 const gatewayUser = 0x71000000
 
 // newKeeper keeps a gateway, which is started for the first box that needs it.
-// Resolvers are asked instead of those of /etc/resolv.conf, if there are any.
-func newKeeper(resolvers []netip.AddrPort, log *slog.Logger) *keeper.Keeper {
+// Resolvers are asked instead of those of /etc/resolv.conf, if there are any. Without
+// a folder for ledgers they end with the keeper.
+func newKeeper(resolvers []netip.AddrPort, ledgers *ledger.Folder, log *slog.Logger) *keeper.Keeper {
 	return keeper.New(keeper.Config{
 		Start: func(f *os.File) (*host.Child, error) {
 			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: os.Stderr}
@@ -35,7 +37,8 @@ func newKeeper(resolvers []netip.AddrPort, log *slog.Logger) *keeper.Keeper {
 		Event: func(e json.RawMessage) {
 			log.Info("network", "event", e)
 		},
-		Log: log,
+		Log:     log,
+		Ledgers: ledgers,
 	})
 }
 

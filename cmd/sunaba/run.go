@@ -108,7 +108,7 @@ func run(ctx context.Context, f *runFlags) (*box.Report, error) {
 			progress.Phase(fmt.Sprintf("making the base image: %d of %d MiB, %s", done>>20, total>>20, stream.Clean([]byte(what))))
 		}},
 	})
-	gateway := newKeeper(f.resolvers, slog.New(slog.DiscardHandler))
+	gateway := newKeeper(f.resolvers, nil, slog.New(slog.DiscardHandler))
 	e.Egress = gateway
 	defer gateway.Close()
 	if f.tty || interactive(f) {

@@ -15,6 +15,7 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/guest"
 	"github.com/sunaba-dev/sunaba/internal/egress/keeper"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/engine"
 	"github.com/sunaba-dev/sunaba/internal/host/hostfs"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
@@ -111,8 +112,12 @@ func newService(ctx context.Context, o serviceOptions) (*service, error) {
 			return nil, errors.Join(err, snaps.Close(), st.Close())
 		}
 	}
+	ledgers, err := ledger.OpenFolder(filepath.Join(o.state, "network"))
+	if err != nil {
+		return nil, errors.Join(err, snaps.Close(), st.Close())
+	}
 	e := newEngine(o.state, common{imageDir: o.images, debug: os.Getenv("SUNABA_DEBUG")})
-	gateway := newKeeper(o.resolvers, o.log)
+	gateway := newKeeper(o.resolvers, ledgers, o.log)
 	e.Egress = gateway
 	s, err := engine.Start(ctx, engine.Config{
 		Engine: e,

@@ -35,14 +35,18 @@ type Engine struct {
 // generation counts the changes of a box's rules, from 1.
 type Egress interface {
 	// Attach takes over the link's file. What comes out of the box is judged when it
-	// returns.
-	Attach(ctx context.Context, id box.ID, l box.Link, rules json.RawMessage, generation uint64) error
+	// returns. A box that is a copy knows the names that Names told of the other one.
+	Attach(ctx context.Context, id box.ID, l box.Link, rules json.RawMessage, generation uint64, names []byte) error
+	// Names tells which names a box with a link was told addresses for.
+	Names(id box.ID) ([]byte, error)
 	// Update puts other rules in force, of a higher generation.
 	Update(ctx context.Context, id box.ID, rules json.RawMessage, generation uint64) error
 	// Traffic is Unavailable of a box whose link is not there.
 	Traffic(context.Context, box.ID) (box.Traffic, error)
 	// Detach gives up the link; nothing answers the box any more.
 	Detach(context.Context, box.ID) box.Traffic
+	// Sweep forgets all boxes but those that keep says are there.
+	Sweep(keep func(box.ID) bool) error
 }
 
 // Request is one run.
@@ -135,7 +139,7 @@ func (r *run) do(ctx context.Context) (err error) {
 		r.rep.Image = n.RootImage()
 	}
 	if d.Spec.Net.Mode == box.NetAllowlist {
-		if err := r.e.link(ctx, b, r.req.Policy.Reach, 1); err != nil {
+		if err := r.e.link(ctx, b, r.req.Policy.Reach, 1, nil); err != nil {
 			return err
 		}
 		defer func() { r.rep.Network = r.e.Egress.Detach(context.WithoutCancel(ctx), b.ID()) }()

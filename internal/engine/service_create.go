@@ -255,7 +255,7 @@ func (s *Service) raise(ctx context.Context, r box.Record, k kept, w Wish, tier 
 	}
 	fault.Here("engine.create-added")
 	s.building.Add(1)
-	b, err := s.build(ctx, tier, spec, w)
+	b, names, err := s.build(ctx, tier, spec, w)
 	s.building.Add(-1)
 	fault.Here("engine.create-built")
 	if err == nil {
@@ -268,6 +268,7 @@ func (s *Service) raise(ctx context.Context, r box.Record, k kept, w Wish, tier 
 	}
 	complete(&r, &k, b)
 	live := s.newLive(r, k, b, s.cfg.Guest(b.Agent), pass)
+	live.network.names = names
 	err = s.renewGuest(ctx, r.ID, live.guest, w.from)
 	if err == nil {
 		err = s.linkUp(ctx, live)
@@ -347,19 +348,19 @@ func (s *Service) unmade(ctx context.Context, id box.ID, err error) error {
 }
 
 // build makes the box, or leaves nothing.
-func (s *Service) build(ctx context.Context, t box.Tier, spec box.Spec, w Wish) (box.Lasting, error) {
+func (s *Service) build(ctx context.Context, t box.Tier, spec box.Spec, w Wish) (box.Lasting, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	b, err := w.from.make(ctx, t, spec)
+	b, names, err := w.from.make(ctx, t, spec)
 	switch {
 	case err != nil && w.from != nil:
-		return nil, err
+		return nil, nil, err
 	case err != nil:
-		return nil, s.cfg.Engine.explain(ctx, t, err)
+		return nil, nil, s.cfg.Engine.explain(ctx, t, err)
 	}
 	if lasting, ok := b.(box.Lasting); ok {
-		return lasting, nil
+		return lasting, names, nil
 	}
 	err = box.Errorf(box.Unsupported, "create box", "cannot make a box that lasts: tier %s has none", t.Name())
-	return nil, errors.Join(err, destroy(ctx, b))
+	return nil, nil, errors.Join(err, destroy(ctx, b))
 }

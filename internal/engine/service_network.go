@@ -13,7 +13,7 @@ import (
 
 // link asks a box for the host's end of its link and hands it over with the box's
 // rules. Until then nothing answers the box.
-func (e *Engine) link(ctx context.Context, b box.Box, rules json.RawMessage, generation uint64) error {
+func (e *Engine) link(ctx context.Context, b box.Box, rules json.RawMessage, generation uint64, names []byte) error {
 	const op = "link box"
 	linked, ok := b.(box.Linked)
 	switch {
@@ -27,7 +27,7 @@ func (e *Engine) link(ctx context.Context, b box.Box, rules json.RawMessage, gen
 		return err
 	}
 	fault.Here("engine.link-taken")
-	return e.Egress.Attach(ctx, b.ID(), l, rules, generation)
+	return e.Egress.Attach(ctx, b.ID(), l, rules, generation, names)
 }
 
 // network is the part of a row that changes while its box runs.
@@ -36,6 +36,7 @@ type network struct {
 	reach      json.RawMessage
 	generation uint64
 	sandbox    json.RawMessage // with the network's rules as they are now
+	names      []byte          // that it knows by what it is a copy of; until it is up
 	up         bool
 	over       bool         // it is being destroyed
 	traffic    *box.Traffic // at its end
@@ -63,9 +64,11 @@ func (s *Service) linkUp(ctx context.Context, l *live) error {
 	}
 	err := s.mayStill(n)
 	if err == nil {
-		err = s.cfg.Engine.link(ctx, l.box, n.reach, n.generation)
+		err = s.cfg.Engine.link(ctx, l.box, n.reach, n.generation, n.names)
 	}
-	n.up = err == nil
+	if n.up = err == nil; n.up {
+		n.names = nil
+	}
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -28,20 +29,34 @@ type plainEgress struct {
 	refuse error // of attach
 	update error
 	gone   []box.ID
+	names  map[box.ID]string // that boxes knew from the first
 }
 
 func newPlainEgress() *plainEgress {
-	return &plainEgress{rules: map[box.ID]string{}, gen: map[box.ID]uint64{}}
+	return &plainEgress{rules: map[box.ID]string{}, gen: map[box.ID]uint64{}, names: map[box.ID]string{}}
 }
 
-func (e *plainEgress) Attach(_ context.Context, id box.ID, l box.Link, r json.RawMessage, gen uint64) error {
+func (e *plainEgress) Attach(_ context.Context, id box.ID, l box.Link, r json.RawMessage, gen uint64, names []byte) error {
 	l.File.Close()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.refuse != nil {
 		return e.refuse
 	}
-	e.rules[id], e.gen[id] = string(r), gen
+	e.rules[id], e.gen[id], e.names[id] = string(r), gen, string(names)
+	return nil
+}
+
+// Names are one that says which box knows it.
+func (e *plainEgress) Names(id box.ID) ([]byte, error) {
+	return []byte("300 " + string(id) + ".test\n"), nil
+}
+
+// Sweep notes what there was.
+func (e *plainEgress) Sweep(keep func(box.ID) bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.names, func(id box.ID, _ string) bool { return !keep(id) })
 	return nil
 }
 
@@ -292,4 +307,39 @@ func TestThereIsNoNetworkWithoutWhoJudges(t *testing.T) {
 	if b.tier.count() != 0 {
 		t.Error("a box is left")
 	}
+}
+
+// The programs in a copy of a box's memory remember addresses that its network told
+// them; those in a copy of its files do not run any more.
+func TestACopyOfMemoryKnowsTheNamesOfItsNetwork(t *testing.T) {
+	b, e := newNetworkBench(t)
+	i := b.holding("text", networked("one.example.com"))
+	for kind, want := range map[box.SnapshotKind]string{box.SnapshotMemory: "300 " + string(i.ID) + ".test\n", box.SnapshotFiles: ""} {
+		c := b.make(box.CreateRequest{Snapshot: b.snap(i.ID, box.SnapshotRequest{Kind: kind}).ID})
+		if got := e.knew(c.ID); got != want {
+			t.Errorf("%s: it begins with %q, not %q", kind, got, want)
+		}
+	}
+	forked, err := b.Fork(t.Context(), alice(), i.ID, box.ForkRequest{Count: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range forked {
+		if f.Err != nil || e.knew(f.Info.ID) != "300 "+string(i.ID)+".test\n" {
+			t.Errorf("a fork begins with %q (%v)", e.knew(f.Info.ID), f.Err)
+		}
+	}
+	b.again()
+	if e.knew(i.ID) == "gone" || e.knew(forked[0].Info.ID) == "gone" {
+		t.Error("a start sweeps what belongs to boxes that are there")
+	}
+}
+
+func (e *plainEgress) knew(id box.ID) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if names, ok := e.names[id]; ok {
+		return names
+	}
+	return "gone"
 }

@@ -147,7 +147,7 @@ func (s *Service) neutral(ctx context.Context, shape pool.Shape, from *origin) (
 	if t == nil {
 		return nil, box.Errorf(box.Unsupported, "pool boxes", "cannot keep boxes of tier %s: it is not in this build", shape.Tier)
 	}
-	b, err := from.make(ctx, t, specOf(shape, s.cfg.Engine.newID()))
+	b, _, err := from.make(ctx, t, specOf(shape, s.cfg.Engine.newID()))
 	if err != nil {
 		return nil, err
 	}

@@ -69,6 +69,11 @@ func (s *Service) recover(ctx context.Context) error {
 			s.cfg.Log.Warn("cannot look for boxes that nobody owns", "tier", t.Name(), "error", err)
 		}
 	}
+	if e := s.cfg.Engine.Egress; e != nil {
+		if err := e.Sweep(keep); err != nil {
+			s.cfg.Log.Warn("cannot look for what boxes that are no more had used of their networks", "error", err)
+		}
+	}
 	fault.Here("engine.recover-swept")
 	return nil
 }

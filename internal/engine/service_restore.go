@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"io"
+	"maps"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/snapshot"
@@ -87,29 +89,44 @@ func (o *origin) fits(t box.TierName, reason string) error {
 	return box.Errorf(box.Conflict, "create box", "cannot make a box from the %s: it was made by tier %s, and a box would now be of tier %s (%s)", o.reason, o.tier, t, reason)
 }
 
-// make makes the box. What is made from a copy that somebody can have changed
-// meanwhile is destroyed.
-func (o *origin) make(ctx context.Context, t box.Tier, spec box.Spec) (box.Box, error) {
+// namesPart is the part of a copy of a box's memory with the names that its network
+// told it: its programs remember the addresses. No tier knows it.
+const namesPart = "network"
+
+const maxNames = 8 << 20 // bytes; more than a box can have
+
+// make makes the box, and returns the names that it knows. What is made from a copy
+// that somebody can have changed meanwhile is destroyed.
+func (o *origin) make(ctx context.Context, t box.Tier, spec box.Spec) (box.Box, []byte, error) {
 	if o == nil {
-		return t.Create(ctx, spec)
+		b, err := t.Create(ctx, spec)
+		return b, nil, err
 	}
 	r, ok := t.(box.Restorer)
 	if !ok {
-		return nil, box.Errorf(box.Unsupported, "create box", "cannot make a box from a snapshot: tier %s cannot", t.Name())
+		return nil, nil, box.Errorf(box.Unsupported, "create box", "cannot make a box from a snapshot: tier %s cannot", t.Name())
 	}
 	h, err := o.open(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer h.Close()
-	b, err := r.Restore(ctx, spec, &h.Snapshot)
+	copied, names := h.Snapshot, []byte(nil)
+	if f := h.Parts[namesPart]; f != nil {
+		copied.Parts = maps.Clone(h.Parts)
+		delete(copied.Parts, namesPart)
+		if names, err = io.ReadAll(io.NewSectionReader(f, 0, maxNames)); err != nil {
+			return nil, nil, box.Errorf(box.Unusable, "create box", "cannot read the names in the %s: %w", o.reason, err)
+		}
+	}
+	b, err := r.Restore(ctx, spec, &copied)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := h.Firm(); err != nil {
-		return nil, errors.Join(err, destroy(ctx, b))
+		return nil, nil, errors.Join(err, destroy(ctx, b))
 	}
-	return b, nil
+	return b, names, nil
 }
 
 // renewGuest tells a box that goes on that it is a copy, before anybody has it.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -142,6 +143,9 @@ func (s *Service) copyOf(ctx context.Context, l *live, kind box.SnapshotKind, d 
 		return none, err
 	}
 	head, err := sn.Snapshot(ctx, kind, d.Put)
+	if err == nil && kind == box.SnapshotMemory {
+		err = s.keepNames(l, d)
+	}
 	err = errors.Join(err, apart())
 	switch {
 	case d.Err() != nil && box.KindOf(d.Err()) != box.Fault:
@@ -154,6 +158,21 @@ func (s *Service) copyOf(ctx context.Context, l *live, kind box.SnapshotKind, d 
 		return none, box.Errorf(box.Fault, "snapshot box", "cannot keep the copy of box %s: its tier says that it is another", l.id)
 	}
 	return head, nil
+}
+
+// keepNames writes the names that a box's network told it, if it has one that is up.
+func (s *Service) keepNames(l *live, d *snapshot.Draft) error {
+	l.network.mu.Lock()
+	up := l.network.up
+	l.network.mu.Unlock()
+	if !up {
+		return nil
+	}
+	names, err := s.cfg.Engine.Egress.Names(l.id)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	return d.Put(namesPart, bytes.NewReader(names))
 }
 
 // apart closes the streams of a box's agent for a copy of its memory. The agent has

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/nic"
@@ -107,7 +108,12 @@ func cellName(n int) string { return fmt.Sprint("bench", n) }
 
 // attach hands over the n-th link.
 func (g *gateway) attach(n int, l box.Link) error {
-	_, err := g.ask(control.Request{Op: control.Attach, Cell: cellName(n), Kind: l.Kind, Policy: g.policy, Generation: 1}, l.File)
+	book, err := ledger.Memory(nil)
+	if err != nil {
+		return err
+	}
+	defer book.Close()
+	_, err = g.ask(control.Request{Op: control.Attach, Cell: cellName(n), Kind: l.Kind, Policy: g.policy, Generation: 1}, l.File, book)
 	return err
 }
 

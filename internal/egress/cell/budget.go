@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/hostname"
 )
@@ -15,19 +16,14 @@ const (
 	acceptRate  = 256
 )
 
-// budgets count what a box has used up. They outlive its policies.
+// budgets count what a box has used up. They outlive its policies, and the ledger's
+// part of them this process.
 type budgets struct {
-	mu      sync.Mutex
-	accept  bucket
-	policy  bucket // the policy's own rate of connections
-	entries map[string]*usage
-	names   map[string]map[hostname.Name]struct{} // by wildcard
-}
+	ledger *ledger.Ledger
 
-// usage is what went through one entry or rule of the policy.
-type usage struct {
-	tx, rx int64
-	bucket bucket
+	mu     sync.Mutex
+	accept bucket
+	names  map[string]map[hostname.Name]struct{} // by wildcard
 }
 
 // bucket is a token bucket, which begins full.
@@ -49,55 +45,24 @@ func (b *bucket) take(now time.Time, perSecond, burst float64) bool {
 	return true
 }
 
-func (b *bucket) takeRate(now time.Time, r rules.Rate) bool {
-	return r.Count == 0 || b.take(now, float64(r.Count)/r.Per.Seconds(), float64(r.Count))
-}
-
 // begin reports whether one more connection may begin now.
 func (b *budgets) begin(r rules.Rate) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	return b.accept.take(now, acceptRate, acceptBurst) && b.policy.takeRate(now, r)
+	ok := b.accept.take(time.Now(), acceptRate, acceptBurst)
+	b.mu.Unlock()
+	return ok && b.rate("", r)
 }
 
-// rate reports whether an entry or rule may be used once more now.
+// rate reports whether an entry or rule may be used once more now; "" is the
+// policy's own rate of connections.
 func (b *budgets) rate(rule string, r rules.Rate) bool {
-	if r.Count == 0 {
-		return true
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.of(rule).bucket.takeRate(time.Now(), r)
-}
-
-func (b *budgets) of(rule string) *usage {
-	if b.entries == nil {
-		b.entries = map[string]*usage{}
-	}
-	u := b.entries[rule]
-	if u == nil {
-		u = new(usage)
-		b.entries[rule] = u
-	}
-	return u
+	return b.ledger.Take(rule, r.Count, r.Per)
 }
 
 // spend notes bytes that go through an entry or rule, and reports whether they
 // may.
 func (b *budgets) spend(rule string, limit rules.Budget, tx, rx int64) bool {
-	if limit.TxBytes == 0 && limit.RxBytes == 0 {
-		return true
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	u := b.of(rule)
-	if limit.TxBytes > 0 && u.tx+tx > limit.TxBytes || limit.RxBytes > 0 && u.rx+rx > limit.RxBytes {
-		return false
-	}
-	u.tx += tx
-	u.rx += rx
-	return true
+	return rule == "" || b.ledger.Spend(rule, tx, rx, limit.TxBytes, limit.RxBytes)
 }
 
 // name notes that a name was asked for, and reports whether its wildcard had

@@ -27,6 +27,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/egress/synth"
@@ -39,6 +40,10 @@ type Config struct {
 	Wire       link.Config
 	Policy     *rules.Policy
 	Generation uint64
+	// Ledger is taken over, with the names that are in it; nil is one that ends with
+	// the cell.
+	Ledger *ledger.Ledger
+	Names  []ledger.Name
 	// Dialer, of the policy's resolvers, may be shared by all cells.
 	Dialer *dial.Dialer
 	// Events is told each decision. It is called concurrently and must not block.
@@ -77,10 +82,11 @@ func (t Timeouts) filled() Timeouts {
 
 // Cell is safe for concurrent use.
 type Cell struct {
-	cfg   Config
-	wire  *link.Link
-	names *synth.Table
-	rule  atomic.Pointer[ruling]
+	cfg    Config
+	wire   *link.Link
+	names  *synth.Table
+	naming sync.Mutex // held while a name gets an address
+	rule   atomic.Pointer[ruling]
 
 	last    atomic.Uint64 // the number of the last connection
 	tx, rx  atomic.Int64
@@ -103,9 +109,23 @@ type ruling struct {
 	dialer     *dial.Dialer
 }
 
-// New makes a cell and takes over the descriptor of its wire, also when it
-// fails. The policy must not be nil: an empty one denies all.
+// New makes a cell and takes over its ledger and the descriptor of its wire, also
+// when it fails. The policy must not be nil: an empty one denies all.
 func New(cfg Config) (*Cell, error) {
+	if cfg.Ledger == nil {
+		var err error
+		if cfg.Ledger, err = ledger.New(); err != nil {
+			return nil, errors.Join(err, link.Discard(cfg.Wire))
+		}
+	}
+	c, err := open(cfg)
+	if err != nil {
+		return nil, errors.Join(err, cfg.Ledger.Close())
+	}
+	return c, nil
+}
+
+func open(cfg Config) (*Cell, error) {
 	c := &Cell{cfg: cfg, names: synth.New(), conns: map[*conn]struct{}{}, dialing: make(chan struct{}, maxDialing)}
 	c.cfg.Timeouts = cfg.Timeouts.filled()
 	if c.cfg.Events == nil {
@@ -115,6 +135,8 @@ func New(cfg Config) (*Cell, error) {
 		return nil, errors.Join(errors.New("cannot make a cell without a policy and a dialer"), link.Discard(cfg.Wire))
 	}
 	c.rule.Store(&ruling{cfg.Policy, cfg.Generation, cfg.Dialer})
+	c.budgets.ledger = cfg.Ledger
+	c.remember(cfg.Names)
 	wire, err := link.Open(cfg.Wire, ingress{c})
 	if err != nil {
 		return nil, fmt.Errorf("cannot take up the wire of %s: %w", cfg.ID, err)
@@ -135,7 +157,7 @@ func (c *Cell) Run(ctx context.Context) error {
 func (c *Cell) Close() error {
 	err := c.wire.Close()
 	c.end("cell_closed")
-	return err
+	return errors.Join(err, c.budgets.ledger.Close())
 }
 
 func (c *Cell) end(code string) {

@@ -352,16 +352,18 @@ func (o *conn) pass(tx, rx int64) bool {
 	c := o.cell
 	limits := c.rule.Load().policy.Limits
 	switch {
-	case !spend(&c.tx, tx, limits.TxBytes):
+	case !c.budgets.ledger.Spend("", tx, 0, limits.TxBytes, 0):
 		o.overdrawn("tx_exhausted", "the policy's bytes to send are used up")
 		return false
-	case !spend(&c.rx, rx, limits.RxBytes):
+	case !c.budgets.ledger.Spend("", 0, rx, 0, limits.RxBytes):
 		o.overdrawn("rx_exhausted", "the policy's bytes to receive are used up")
 		return false
 	case !c.budgets.spend(v.Rule, v.Budget, tx, rx), !c.budgets.spend(ruled.Rule, ruled.Budget, tx, rx):
 		o.overdrawn("bytes_exhausted", "the bytes of this entry are used up")
 		return false
 	}
+	c.tx.Add(tx)
+	c.rx.Add(rx)
 	o.tx.Add(tx)
 	o.rx.Add(rx)
 	o.moved.Store(int64(time.Since(o.begin)))
@@ -371,13 +373,4 @@ func (o *conn) pass(tx, rx int64) bool {
 func (o *conn) overdrawn(code, reason string) {
 	o.deny(code, reason)
 	o.abort(code)
-}
-
-// spend adds n to a counter unless it would pass the limit; 0 is no limit.
-func spend(counter *atomic.Int64, n, limit int64) bool {
-	if now := counter.Add(n); limit > 0 && now > limit {
-		counter.Add(-n)
-		return false
-	}
-	return true
 }

@@ -58,8 +58,12 @@ func (i ingress) DNS(msg []byte) (answer []byte) {
 		c.emit(e)
 		return q.NXDomain()
 	}
-	fresh := !c.names.Known(name)
-	v4, v6 := c.names.Assign(name, r.generation)
+	v4, v6, fresh, err := c.address(name, r.generation)
+	if err != nil {
+		e.Code, e.Reason = "names_exhausted", "no further name of this box can be written down"
+		c.emit(e)
+		return q.NXDomain()
+	}
 	a := v4
 	if q.Type == dnswire.TypeAAAA {
 		a = v6

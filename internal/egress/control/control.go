@@ -13,8 +13,8 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 )
 
-// Requests. Start is the first, once; Attach comes with the link, and takes the
-// place of a cell of that name, whose connections end.
+// Requests. Start is the first, once; Attach comes with the link and the ledger, and takes
+// the place of a cell of that name, whose connections end.
 const (
 	Start  = "start"
 	Attach = "attach"

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/confine"
 	"github.com/sunaba-dev/sunaba/internal/host/seccomp"
@@ -21,6 +22,7 @@ const lowestAddress = "/proc/sys/vm/mmap_min_addr"
 func become(argv ...string) error {
 	return confine.Exec(confine.Options{
 		Domain: &confine.Domain{ReadOnly: []string{host.SelfExe, lowestAddress}}, Keep: []int{controlFD},
+		Limits: map[int]uint64{unix.RLIMIT_FSIZE: ledger.Size}, // of the only files that it has
 	}, host.SelfExe, argv, []string{}, nil)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/host"
@@ -196,8 +197,8 @@ func (g *gate) find(name string) *held {
 
 // attach takes up a box's link.
 func (g *gate) attach(req control.Request, files []*os.File) error {
-	if len(files) != 1 || req.Cell == "" || req.Generation == 0 {
-		return errors.New("cannot attach: a name, a generation and one file are needed")
+	if len(files) != 2 || req.Cell == "" || req.Generation == 0 {
+		return errors.New("cannot attach: a name, a generation and two files are needed")
 	}
 	p, err := rules.Parse(req.Policy)
 	if err != nil {
@@ -210,13 +211,17 @@ func (g *gate) attach(req control.Request, files []*os.File) error {
 	if before := g.find(req.Cell); before != nil {
 		g.drop(req.Cell, before)
 	}
-	wire, err := wireOf(files[0], req.Kind)
+	l, names, err := ledgerOf(files[1])
 	if err != nil {
 		return err
 	}
+	wire, err := wireOf(files[0], req.Kind)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	sh := g.room.enter()
 	c, err := cell.New(cell.Config{
-		ID: req.Cell, Wire: wire, Policy: p, Generation: req.Generation, Dialer: d, Events: g.emit, Room: sh,
+		ID: req.Cell, Wire: wire, Policy: p, Generation: req.Generation, Ledger: l, Names: names, Dialer: d, Events: g.emit, Room: sh,
 	})
 	if err != nil {
 		g.room.leave()
@@ -265,6 +270,14 @@ func (g *gate) emit(e event.Event) {
 		}
 	}
 	g.lost.Add(e.Lost + 1)
+}
+
+func ledgerOf(f *os.File) (*ledger.Ledger, []ledger.Name, error) {
+	own, err := host.Dup(f)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot take the ledger: %w", err)
+	}
+	return ledger.Open(own)
 }
 
 // wireOf takes over a duplicate of a link's descriptor.

@@ -147,7 +147,7 @@ func TestAGatewayThatWasTakenOverHoldsNobodyUp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 				defer cancel()
 				id := box.NewID()
-				err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, big, 1)
+				err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, big, 1, nil)
 				answers := how == "honest" || how == "files" || how == "flood" || how == "liar"
 				if answers != (err == nil) {
 					t.Errorf("attach: %v", err)
@@ -199,7 +199,7 @@ func TestAGatewayThatIsFullKeepsWhatItHas(t *testing.T) {
 		}
 		defer theirs.Close()
 		id := box.NewID()
-		err = k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1)
+		err = k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1, nil)
 		var e *box.Error
 		if errors.As(err, &e) && e.Kind == box.Exhausted {
 			break
@@ -245,7 +245,7 @@ func TestRulesThatAreTooLongAreRefused(t *testing.T) {
 			return
 		}
 		defer theirs.Close()
-		if err := k.Attach(t.Context(), box.NewID(), box.Link{File: ours, Kind: box.LinkSeqpacket}, long, 1); err == nil {
+		if err := k.Attach(t.Context(), box.NewID(), box.Link{File: ours, Kind: box.LinkSeqpacket}, long, 1, nil); err == nil {
 			t.Error("a box has rules that nobody took")
 		}
 	})

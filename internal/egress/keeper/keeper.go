@@ -24,6 +24,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/control"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/fault"
 	"github.com/sunaba-dev/sunaba/internal/host"
 	"github.com/sunaba-dev/sunaba/internal/host/nic"
@@ -39,6 +40,8 @@ type Config struct {
 	// While it is slow, events are lost, and the gateway does not wait.
 	Event func(json.RawMessage)
 	Log   *slog.Logger
+	// Ledgers are where boxes' ledgers are; nil keeps them as long as the keeper is.
+	Ledgers *ledger.Folder
 
 	// Answer is how long a gateway has for an answer before it is taken for dead, and
 	// Ask how often it is asked whether it lives; 0 is 10 s and 15 s.
@@ -77,6 +80,7 @@ type Keeper struct {
 // kept is a box's link with the rules that are in force.
 type kept struct {
 	link       box.Link
+	ledger     *os.File
 	policy     json.RawMessage
 	generation uint64
 	before     box.Traffic // of gateways that died, as far as it was asked for
@@ -125,13 +129,18 @@ func (k *Keeper) heard(e json.RawMessage) {
 }
 
 // Attach hands over a box's link, whose file is the keeper's from now on, with
-// compiled rules. It takes the place of an earlier link of the box.
-func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.RawMessage, generation uint64) error {
-	if err := nic.Check(l); err != nil {
+// compiled rules. It takes the place of an earlier link of the box. A box that has
+// no ledger yet is taken to know names, those of the box that it is a copy of.
+func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.RawMessage, generation uint64, names []byte) error {
+	err := nic.Check(l)
+	c := &kept{link: l, policy: policy, generation: generation}
+	if err == nil {
+		c.ledger, err = k.ledgerOf(id, names)
+	}
+	if err != nil {
 		l.File.Close()
 		return box.Errorf(box.Fault, op, "cannot give box %s a network: %w", id, err)
 	}
-	c := &kept{link: l, policy: policy, generation: generation}
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	k.mu.Lock()
@@ -142,11 +151,11 @@ func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.
 	}
 	k.mu.Unlock()
 	if closed {
-		l.File.Close()
+		c.close()
 		return errClosed()
 	}
 	if before != nil {
-		before.link.File.Close()
+		before.close()
 		defer func() { k.retire(k.wardOf(before)) }()
 	}
 	if err := k.attach(ctx, id, c); err != nil {
@@ -187,7 +196,7 @@ func (k *Keeper) forget(id box.ID, c *kept) {
 		delete(k.cells, id)
 	}
 	k.mu.Unlock()
-	c.link.File.Close()
+	c.close()
 }
 
 func (k *Keeper) find(id box.ID) (*kept, error) {
@@ -257,6 +266,7 @@ func (k *Keeper) Traffic(ctx context.Context, id box.ID) (box.Traffic, error) {
 // Detach gives up a box's link, and tells what became of its network. It is no error
 // if there is none.
 func (k *Keeper) Detach(ctx context.Context, id box.ID) box.Traffic {
+	defer k.clear(id)
 	c, err := k.find(id)
 	if err != nil {
 		return box.Traffic{Denied: []box.Denial{}}
@@ -328,7 +338,7 @@ func (k *Keeper) Close() error {
 	}
 	k.work.Wait()
 	for _, c := range cells {
-		c.link.File.Close()
+		c.close()
 	}
 	return nil
 }

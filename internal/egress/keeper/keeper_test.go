@@ -94,7 +94,7 @@ func attach(t *testing.T, k *Keeper, id box.ID, hosts ...string) wire {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { theirs.Close() })
-	if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, hosts...), 1); err != nil {
+	if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, hosts...), 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.SetsockoptTimeval(int(theirs.Fd()), syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Usec: 200_000}); err != nil {
@@ -302,7 +302,7 @@ func TestBoxesThatGoHoldUpNobodysReturn(t *testing.T) {
 					return
 				}
 				id := box.NewID()
-				if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "b.example.com:443"), 1); err != nil {
+				if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "b.example.com:443"), 1, nil); err != nil {
 					t.Error(err)
 				}
 				k.Detach(t.Context(), id)
@@ -397,8 +397,12 @@ func TestRulesChangeBeforeTheNextGatewayHasTheBox(t *testing.T) {
 	}
 	defer theirs.Close()
 	id := box.NewID()
+	book, err := k.ledgerOf(id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	k.mu.Lock()
-	k.cells[id] = &kept{link: box.Link{File: ours, Kind: box.LinkSeqpacket}, policy: policy(t, "a.example.com:443"), generation: 1, ward: k.wards[0]}
+	k.cells[id] = &kept{link: box.Link{File: ours, Kind: box.LinkSeqpacket}, ledger: book, policy: policy(t, "a.example.com:443"), generation: 1, ward: k.wards[0]}
 	k.mu.Unlock()
 	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
 		t.Fatal(err)
@@ -427,7 +431,7 @@ func TestABoxIsNotGivenUpWhileAGatewayTakesIt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	id := box.NewID()
-	if err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1); err != nil {
+	if err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1, nil); err != nil {
 		t.Fatalf("it was given up: %v", err)
 	}
 	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
@@ -499,7 +503,7 @@ func TestThereIsNoNetworkWithoutAGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close()
-	if err := k.Attach(t.Context(), box.NewID(), box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t), 1); box.KindOf(err) != box.Unavailable {
+	if err := k.Attach(t.Context(), box.NewID(), box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t), 1, nil); box.KindOf(err) != box.Unavailable {
 		t.Errorf("a link for a keeper that has ended: %v", err)
 	}
 }
@@ -540,7 +544,7 @@ func TestWhatIsNoLinkIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if err := k.Attach(context.Background(), box.NewID(), box.Link{File: r, Kind: box.LinkSeqpacket}, policy(t), 1); box.KindOf(err) != box.Fault {
+	if err := k.Attach(context.Background(), box.NewID(), box.Link{File: r, Kind: box.LinkSeqpacket}, policy(t), 1, nil); box.KindOf(err) != box.Fault {
 		t.Errorf("a pipe: %v", err)
 	}
 	if k.PID() != 0 {

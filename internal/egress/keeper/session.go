@@ -143,7 +143,7 @@ func (s *session) lost() error {
 // was given up would have rules that no change reaches.
 func (s *session) attach(ctx context.Context, id box.ID, c *kept) error {
 	c.at = nil
-	_, err := s.ask(context.WithoutCancel(ctx), control.Request{Op: control.Attach, Cell: string(id), Kind: c.link.Kind, Policy: c.policy, Generation: c.generation}, c.link.File)
+	_, err := s.ask(context.WithoutCancel(ctx), control.Request{Op: control.Attach, Cell: string(id), Kind: c.link.Kind, Policy: c.policy, Generation: c.generation}, c.link.File, c.ledger)
 	if err == nil {
 		c.at = s
 	}

@@ -7,10 +7,11 @@
 // asked for here leads nowhere, whoever it belongs to, and nothing has to be
 // resolved before a connection is allowed.
 //
-// A name's address depends on the name alone as far as possible: programs that
-// keep one find the same after the gateway was started anew and they have asked
-// again. An address is given to another name only when two names meet at one
-// place of 130,000 and the first was forgotten.
+// A name's address depends on the name alone as far as possible, and who keeps
+// places elsewhere puts them back with [Table.Restore]: programs that remember an
+// address find the same name there after the gateway was started anew. An address
+// is given to another name only when two names meet at one place of 130,000 and the
+// first was forgotten.
 package synth
 
 import (
@@ -67,20 +68,60 @@ func (t *Table) Assign(name hostname.Name, generation uint64) (v4, v6 netip.Addr
 	defer t.mu.Unlock()
 	e := t.names[name]
 	if e == nil {
-		if t.recent.Len() >= Size {
-			old := t.recent.Remove(t.recent.Back()).(*entry)
-			delete(t.names, old.name)
-			delete(t.places, old.place)
-		}
-		e = t.recent.PushFront(&entry{name: name, place: t.free(name)})
-		t.names[name] = e
-		t.places[e.Value.(*entry).place] = e
-		t.fresh++
+		t.makeRoom()
+		e = t.add(name, t.free(name))
 	}
 	t.recent.MoveToFront(e)
 	in := e.Value.(*entry)
 	in.generation = generation
 	return V4(in.place), V6(in.place)
+}
+
+func (t *Table) makeRoom() {
+	if t.recent.Len() >= Size {
+		t.drop(t.recent.Back())
+	}
+}
+
+func (t *Table) add(name hostname.Name, place uint32) *list.Element {
+	e := t.recent.PushFront(&entry{name: name, place: place})
+	t.names[name], t.places[place] = e, e
+	t.fresh++
+	return e
+}
+
+func (t *Table) drop(e *list.Element) {
+	old := t.recent.Remove(e).(*entry)
+	delete(t.names, old.name)
+	delete(t.places, old.place)
+}
+
+// Forget takes name out of the table.
+func (t *Table) Forget(name hostname.Name) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.names[name]; e != nil {
+		t.drop(e)
+	}
+}
+
+// Restore puts name where it was in another table, and takes the place from who was
+// there before, as it did there. A place that is none is left out: the name gets one
+// when it is asked for.
+func (t *Table) Restore(name hostname.Name, place uint32, generation uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if place < first || place > last {
+		return
+	}
+	if e := t.names[name]; e != nil { // it had one before, and was forgotten
+		t.drop(e)
+	}
+	if e := t.places[place]; e != nil {
+		t.drop(e)
+	}
+	t.makeRoom()
+	t.add(name, place).Value.(*entry).generation = generation
 }
 
 // free returns the first free place from where name belongs. There always is
@@ -147,6 +188,12 @@ func V6(place uint32) netip.Addr {
 	a := prefix6().Addr().As16()
 	a[13], a[14], a[15] = byte(place>>16), byte(place>>8), byte(place)
 	return netip.AddrFrom16(a)
+}
+
+// Place returns the place of an address that Assign returned.
+func Place(a netip.Addr) uint32 {
+	p, _ := placeOf(a)
+	return p
 }
 
 func placeOf(a netip.Addr) (uint32, bool) {

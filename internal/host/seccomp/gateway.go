@@ -7,7 +7,7 @@ import "golang.org/x/sys/unix"
 //
 //house:const it is the policy, written as data
 var gatewayCalls = []call{
-	{"read", 0, 63}, {"write", 1, 64}, {"readv", 19, 65}, {"writev", 20, 66}, {"pread64", 17, 67}, {"close", 3, 57}, {"fcntl", 72, 25}, {"fstat", 5, 80}, {"pipe2", 293, 59},
+	{"read", 0, 63}, {"write", 1, 64}, {"readv", 19, 65}, {"writev", 20, 66}, {"pread64", 17, 67}, {"pwrite64", 18, 68}, {"close", 3, 57}, {"fcntl", 72, 25}, {"fstat", 5, 80}, {"pipe2", 293, 59},
 	{"poll", 7, -1}, {"ppoll", 271, 73}, {"epoll_create1", 291, 20}, {"epoll_ctl", 233, 21}, {"epoll_wait", 232, -1}, {"epoll_pwait", 281, 22}, {"eventfd2", 290, 19},
 	{"mmap", 9, 222}, {"munmap", 11, 215}, {"mprotect", 10, 226}, {"mremap", 25, 216}, {"madvise", 28, 233}, {"mincore", 27, 232}, {"brk", 12, 214},
 	{"futex", 202, 98}, {"set_robust_list", 273, 99}, {"rseq", 334, 293}, {"membarrier", 324, 283}, {"sched_yield", 24, 124}, {"sched_getaffinity", 204, 123}, {"getcpu", 309, 168},
