@@ -210,9 +210,12 @@ type Stats struct {
 
 // Stats returns counters and denials.
 func (c *Cell) Stats() Stats {
-	c.mu.Lock()
-	open := len(c.conns)
-	c.mu.Unlock()
+	open := 0
+	for _, o := range c.open() {
+		if o.isOpen() {
+			open++
+		}
+	}
 	s := Stats{Generation: c.rule.Load().generation, Open: open, Conns: c.last.Load(), TX: c.tx.Load(), RX: c.rx.Load(), Wire: c.wire.Counts()}
 	s.Denials, s.Lost, s.Panics = c.record.snapshot()
 	s.Denials = append(s.Denials, packetDenials(s.Wire.Dropped)...)

@@ -308,6 +308,13 @@ func (o *conn) end(code string) bool {
 	return first
 }
 
+// isOpen reports whether the connection is allowed, and was not ended.
+func (o *conn) isOpen() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.code == "" && (o.entry != nil || o.box != nil)
+}
+
 // why returns the reason for which the connection ended.
 func (o *conn) why() string {
 	o.mu.Lock()
