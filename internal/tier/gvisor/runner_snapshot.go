@@ -79,7 +79,18 @@ func (r *runner) snapshotFiles() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.ask(boot.ContMgrFSSave, &boot.FSSaveArgs{FilePayload: urpc.FilePayload{Files: files}}); err != nil {
+	names, err := openNames(files[1])
+	if err != nil {
+		frame.CloseAll(files)
+		return nil, err
+	}
+	args := boot.FSSaveArgs{FilePayload: urpc.FilePayload{Files: []*os.File{files[0], names.to, files[2], files[3]}}}
+	err = r.ask(boot.ContMgrFSSave, &args)
+	if nerr := names.close(); nerr != nil {
+		frame.CloseAll(files)
+		return nil, nerr
+	}
+	if err != nil {
 		frame.CloseAll(files)
 		return nil, fmt.Errorf("cannot copy the guest's files: %w", err)
 	}
