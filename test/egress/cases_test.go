@@ -45,6 +45,9 @@ hosts:
   - { host: hang.example.com, tls: splice }
   - { host: mapped.example.com, tls: splice }
   - { host: nat64.example.com, tls: splice }
+  - { host: nat-good.example.com, port: 5432, protocol: tcp }
+  - { host: nat-meta.example.com, port: 5432, protocol: tcp }
+  - { host: nat-priv.example.com, port: 5432, protocol: tcp }
   - { host: sixtofour.example.com, tls: splice }
   - { host: self.example.com, tls: splice }
   - { host: zero.example.com, tls: splice }
@@ -117,6 +120,8 @@ func attacks() []attack {
 		{id: "B15", what: "zero", deny: `C("0", 80)`, denied: `.`, quiet: silent},
 		{id: "B16", what: "a name with a mapped address", deny: `C("mapped.example.com", 443)`, denied: reset, quiet: asked, allow: `C("six.example.com", 443)`, allowed: `^connected`, arrives: `conn \[2606:2800:21f::14\]:443`},
 		{id: "B17", what: "a name with an address for NAT64", deny: `C("nat64.example.com", 443)`, denied: reset, quiet: asked},
+		{id: "B17", what: "metadata by a prefix for NAT64 that is this network's own", deny: `R("nat-meta.example.com", 5432, b"credentials")`, denied: reset, quiet: asked, allow: `R("nat-good.example.com", 5432, b"translated")`, allowed: `translated`, arrives: `data \[2606:64:64::5db8:d70e\]:5432 "translated"`},
+		{id: "B17", what: "a private address by such a prefix", deny: `R("nat-priv.example.com", 5432, b"inside")`, denied: reset, quiet: asked, allow: `R("db.example.com", 5432, b"by its network")`, allowed: `by its network`, arrives: `data 10.20.30.40:5432 "by its network"`},
 		{id: "B17", what: "a name with an address of 6to4", deny: `C("sixtofour.example.com", 443)`, denied: reset, quiet: asked},
 		{id: "B19", what: "a name with an address of carriers", deny: `C("cgnat.example.com", 443)`, denied: reset, quiet: asked},
 		{id: "B19", what: "a name with an address of our own range", deny: `C("bench.example.com", 443)`, denied: reset, quiet: asked},

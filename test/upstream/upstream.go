@@ -49,6 +49,11 @@ const (
 	// in which this host takes them.
 	GrownAddr = "93.184.215.77"
 	RangeAddr = "93.184.216.77"
+	// In this network 2606:64:64::/96 stands for IPv4 (NAT64): so these are GoodAddr,
+	// MetadataAddr and PrivateAddr. Who knows nothing of it takes them for public ones.
+	NATGood     = "2606:64:64::5db8:d70e"
+	NATMetadata = "2606:64:64::a9fe:a9fe"
+	NATPrivate  = "2606:64:64::a14:1e28"
 )
 
 // Seen is one thing that came to the world.
@@ -185,6 +190,9 @@ func (w *world) up() error {
 	for _, a := range []string{Resolver, GoodAddr, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr, GrownAddr, RangeAddr} {
 		cmds = append(cmds, "addr add "+a+"/32 dev lo")
 	}
+	for _, a := range []string{NATGood, NATMetadata, NATPrivate} {
+		cmds = append(cmds, "-6 addr add "+a+"/128 dev lo nodad")
+	}
 	for _, c := range cmds {
 		if err := ip(c); err != nil {
 			return err
@@ -203,7 +211,7 @@ func (w *world) up() error {
 		return err
 	}
 	conf := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10}
-	for _, a := range []string{GoodAddr, GoodAddr6, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr, GrownAddr, RangeAddr} {
+	for _, a := range []string{GoodAddr, GoodAddr6, EvilAddr, PrivateAddr, PrivateAddr2, MetadataAddr, GrownAddr, RangeAddr, NATGood, NATMetadata, NATPrivate} {
 		for port, serve := range map[string]func(net.Conn, string){
 			"80": w.http, "8080": w.http, "443": func(c net.Conn, at string) { w.http(tls.Server(c, conf), at) },
 			"5432": w.echo, "6379": w.echo, "853": w.echo, "22": func(c net.Conn, at string) { fmt.Fprint(c, "SSH-2.0-world\r\n"); w.echo(c, at) },
@@ -453,6 +461,8 @@ func names() map[string][]string {
 	return map[string][]string{
 		"api.example.com": {GoodAddr}, "open.example.com": {GoodAddr}, "ssh.example.com": {GoodAddr}, "raw.example.com": {GoodAddr}, "other.example.com": {GoodAddr},
 		"grown.example.com": {GrownAddr}, "range.example.com": {RangeAddr},
+		"ipv4only.arpa":        {"192.0.0.170", "192.0.0.171", "2606:64:64::c000:aa", "2606:64:64::c000:ab"},
+		"nat-good.example.com": {NATGood}, "nat-meta.example.com": {NATMetadata}, "nat-priv.example.com": {NATPrivate},
 		"six.example.com": {GoodAddr6}, "evil.example.net": {EvilAddr}, "evil-wild.example.com": {EvilAddr}, "wild.example.com": {GoodAddr},
 		"meta.example.com": {MetadataAddr}, "loop.example.com": {"127.0.0.1"}, "priv.example.com": {PrivateAddr}, "mixed.example.com": {GoodAddr, MetadataAddr},
 		"mapped.example.com": {"::ffff:127.0.0.1"}, "nat64.example.com": {"64:ff9b::a9fe:a9fe"}, "self.example.com": {Here4}, "zero.example.com": {"0.0.0.0"}, "doc.example.com": {"192.0.2.1"},

@@ -117,6 +117,8 @@ func TestAChangeOfThePolicyEndsADialThatIsUnderWay(t *testing.T) {
 
 type stuck struct{ asked chan struct{} }
 
+func (stuck) NAT64(context.Context) ([]netip.Prefix, error) { return nil, nil }
+
 func (s stuck) Resolve(ctx context.Context, _ hostName) ([]addr, error) {
 	close(s.asked)
 	<-ctx.Done()

@@ -179,7 +179,7 @@ func (o *conn) still(r *ruling) bool {
 	if o.request != nil && !now.Request(*o.request).Allow {
 		return false
 	}
-	if o.addr.IsValid() && !now.Address(r.dialer.Special, netip.AddrPortFrom(o.addr, o.dst.Port())).Allow {
+	if o.addr.IsValid() && !now.Address(r.dialer.Special(), netip.AddrPortFrom(o.addr, o.dst.Port())).Allow {
 		return false
 	}
 	o.entry, o.verdict = now, v

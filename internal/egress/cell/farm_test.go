@@ -74,6 +74,8 @@ func (w *world) Resolve(_ context.Context, n hostname.Name) ([]netip.Addr, error
 	return w.names[string(n)], w.err
 }
 
+func (w *world) NAT64(context.Context) ([]netip.Prefix, error) { return nil, nil }
+
 func (w *world) place(a netip.AddrPort) netip.AddrPort {
 	w.mu.Lock()
 	defer w.mu.Unlock()

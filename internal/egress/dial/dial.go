@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -87,14 +88,22 @@ type Target struct {
 // Dialer is safe for concurrent use.
 type Dialer struct {
 	Resolver Resolver
-	// Special is what is known of special addresses.
-	Special special.Table
 	// Timeout bounds resolving and connecting together; 0 means 10 s.
 	Timeout time.Duration
 	// Map replaces an address after it has passed all checks, and then the kernel
 	// is not asked whose it is. It is for tests, which have no Internet; nil changes
 	// nothing.
 	Map func(netip.AddrPort) netip.AddrPort
+
+	special atomic.Pointer[special.Table] // with what the resolver said last of NAT64
+}
+
+// Special is what is known of special addresses now.
+func (d *Dialer) Special() special.Table {
+	if t := d.special.Load(); t != nil {
+		return *t
+	}
+	return special.Table{}
 }
 
 const (
@@ -151,6 +160,9 @@ func (d *Dialer) addresses(ctx context.Context, t Target) ([]netip.Addr, error) 
 		if len(all) == 0 {
 			return nil, &Error{Code: NameUnknown, Err: fmt.Errorf("cannot resolve %q: it has no address", string(t.Name))}
 		}
+		if all, err = d.translated(ctx, all); err != nil {
+			return nil, &Error{Code: ResolverFailed, Err: fmt.Errorf("cannot tell what the IPv6 addresses of %q stand for: %w", string(t.Name), err)}
+		}
 	}
 	var good []netip.Addr
 	var refused []string
@@ -170,20 +182,42 @@ func (d *Dialer) addresses(ctx context.Context, t Target) ([]netip.Addr, error) 
 	return good, nil
 }
 
+// translated finds out for which IPv4 addresses IPv6 ones stand in this network. While
+// nobody knows, they are left out: one could be any address.
+func (d *Dialer) translated(ctx context.Context, all []netip.Addr) ([]netip.Addr, error) {
+	six := func(a netip.Addr) bool { return a.Unmap().Is6() }
+	if !slices.ContainsFunc(all, six) {
+		return all, nil
+	}
+	prefixes, err := d.Resolver.NAT64(ctx)
+	if err == nil {
+		t := special.New(prefixes)
+		d.special.Store(&t)
+		return all, nil
+	}
+	if all = slices.DeleteFunc(slices.Clone(all), six); len(all) > 0 {
+		err = nil
+	}
+	return all, err
+}
+
 func (d *Dialer) check(a netip.Addr, t Target) rules.Verdict {
 	if t.Entry == nil {
 		return rules.Verdict{Reason: "no entry of a policy allows it"}
 	}
 	to := netip.AddrPortFrom(a, t.Port)
-	v := t.Entry.Address(d.Special, to)
+	known := d.Special()
+	v := t.Entry.Address(known, to)
 	if !v.Allow || d.Map != nil {
 		return v
 	}
-	switch w, err := ask(to); {
-	case err != nil:
-		return rules.Verdict{Reason: err.Error()}
-	case w == wayHere:
-		return rules.Verdict{Reason: fmt.Sprintf("the address %s is refused: it is an address of this host", a)}
+	for _, is := range append(known.Translated(a), a) {
+		switch w, err := ask(netip.AddrPortFrom(is, t.Port)); {
+		case err != nil:
+			return rules.Verdict{Reason: err.Error()}
+		case w == wayHere:
+			return rules.Verdict{Reason: fmt.Sprintf("the address %s is refused: it is an address of this host", is)}
+		}
 	}
 	return v // where no way leads the connect fails
 }

@@ -16,6 +16,8 @@ type fixed []netip.Addr
 
 func (f fixed) Resolve(context.Context, hostname.Name) ([]netip.Addr, error) { return f, nil }
 
+func (fixed) NAT64(context.Context) ([]netip.Prefix, error) { return nil, nil }
+
 func entry(t *testing.T) *rules.Host {
 	t.Helper()
 	p, err := rules.FromAllowlist([]string{"a.example.com:443"})
@@ -115,6 +117,8 @@ func TestAnUpstreamThatIsNotThereSaysHow(t *testing.T) {
 }
 
 type hanging struct{}
+
+func (hanging) NAT64(context.Context) ([]netip.Prefix, error) { return nil, nil }
 
 func (hanging) Resolve(ctx context.Context, _ hostname.Name) ([]netip.Addr, error) {
 	<-ctx.Done()

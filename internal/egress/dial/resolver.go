@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/sunaba-dev/sunaba/internal/egress/special"
 	"github.com/sunaba-dev/sunaba/internal/hostname"
 )
 
@@ -22,6 +23,9 @@ import (
 // knows: who asks must not go on. No address and no error is a name that has none.
 type Resolver interface {
 	Resolve(ctx context.Context, name hostname.Name) ([]netip.Addr, error)
+	// NAT64 says in which prefixes the IPv6 addresses that it answers with stand for
+	// IPv4 addresses (RFC 7050).
+	NAT64(ctx context.Context) ([]netip.Prefix, error)
 }
 
 // The patience with one server, and how long an answer is kept at most.
@@ -29,7 +33,8 @@ const (
 	serverTimeout = 2 * time.Second
 	keepAtMost    = time.Minute
 	keepNames     = 4096
-	maxChain      = 16 // aliases in a row
+	keepFailure   = 10 * time.Second // of NAT64
+	maxChain      = 16               // aliases in a row
 	// An answer may have thousands of addresses, and its owner may be the box's: what
 	// is kept of them, for all boxes, has a bound.
 	keepAddrs = 32
@@ -41,8 +46,13 @@ const (
 type Servers struct {
 	list []netip.AddrPort
 
-	mu   sync.Mutex
-	kept map[hostname.Name]kept
+	mu    sync.Mutex
+	kept  map[hostname.Name]kept
+	nat64 struct {
+		prefixes []netip.Prefix
+		err      error
+		until    time.Time
+	}
 }
 
 type kept struct {
@@ -80,6 +90,29 @@ func (s *Servers) Resolve(ctx context.Context, name hostname.Name) ([]netip.Addr
 	addrs := append(a4.addrs, r6.addrs...)
 	s.keep(name, addrs, min(a4.ttlOr(keepAtMost), r6.ttlOr(keepAtMost)))
 	return addrs, nil
+}
+
+// NAT64 asks for the IPv6 addresses of a name that has none but those which a network
+// with DNS64 makes up. The question is the same for everybody, and says nothing of a box.
+func (s *Servers) NAT64(ctx context.Context) ([]netip.Prefix, error) {
+	s.mu.Lock()
+	known := s.nat64
+	s.mu.Unlock()
+	if time.Now().Before(known.until) {
+		return known.prefixes, known.err
+	}
+	a, err := s.ask(ctx, special.NAT64Name, dnsmessage.TypeAAAA)
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	keep := keepAtMost
+	if err != nil {
+		keep = keepFailure
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nat64.prefixes, s.nat64.err, s.nat64.until = special.NAT64(a.addrs), err, time.Now().Add(keep)
+	return s.nat64.prefixes, err
 }
 
 func (s *Servers) keep(name hostname.Name, addrs []netip.Addr, ttl time.Duration) {

@@ -25,13 +25,20 @@ type zone struct {
 func serve(t *testing.T, answer func(dnsmessage.Question, *dnsmessage.Message, string)) (*zone, netip.AddrPort) {
 	t.Helper()
 	z := &zone{answer: answer, over: map[string]int{}}
-	u, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var u net.PacketConn
+	var l net.Listener
+	for range 20 { // a port that is free in both
+		var err error
+		if u, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = net.Listen("tcp", u.LocalAddr().String()); err == nil {
+			break
+		}
+		u.Close()
 	}
-	l, err := net.Listen("tcp", u.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
+	if l == nil {
+		t.Fatal("no port is free")
 	}
 	t.Cleanup(func() { u.Close(); l.Close() })
 	go func() {

@@ -77,8 +77,7 @@ func (p *Policy) denying(n hostname.Name, port uint16) *Host {
 func (h *Host) onPort(port uint16) bool { return len(h.Ports) == 0 || slices.Contains(h.Ports, port) }
 
 // CIDR answers for a connection to an address that no name was asked for. Only
-// entries without a host, for a private network, can allow it; whether the
-// address is one of this host's own is for [Host.Address]. The Host is nil
+// entries without a host, for a private network, can allow it. The Host is nil
 // unless it is allowed.
 func (p *Policy) CIDR(to netip.AddrPort) (*Host, Verdict) {
 	addr := to.Addr().Unmap()
@@ -113,7 +112,7 @@ func (p *Policy) CIDR(to netip.AddrPort) (*Host, Verdict) {
 }
 
 // Address answers for one address that the entry's name was resolved to, or
-// that was connected to without a name. t knows this host's own addresses.
+// that was connected to without a name. t knows how this network hides IPv4 addresses.
 // Everything that a resolver said must be asked for, and the address that is
 // dialed again. Entries of the policy that deny by address hold here, too: a
 // name is no way around them.
@@ -121,7 +120,7 @@ func (h *Host) Address(t special.Table, to netip.AddrPort) Verdict {
 	a := to.Addr()
 	v := Verdict{Rule: h.Name, Code: BadAddress}
 	for _, d := range h.never {
-		if d.CIDR.Contains(a.Unmap()) && d.onPort(to.Port()) {
+		if slices.ContainsFunc(append(t.Translated(a), a.Unmap()), d.CIDR.Contains) && d.onPort(to.Port()) {
 			return Verdict{Rule: d.Name, Code: DeniedByRule, Reason: fmt.Sprintf("the address %s is denied by the entry %s", a, d.Name)}
 		}
 	}

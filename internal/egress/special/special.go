@@ -12,6 +12,9 @@
 // standard library's IsGlobalUnicast and IsPrivate are of no use for this: they
 // let through most of what is refused here.
 //
+// What remains in disguise is an address in a prefix that a network has chosen for
+// NAT64: nothing shows it. Who knows the prefix gives it to [New].
+//
 // A second question, [Table.Internal], is for rules that name a network of
 // private addresses: there the private ranges may pass, and still no loopback,
 // no link-local address and no metadata service. Which addresses are the host's own
@@ -32,8 +35,9 @@ type Table struct {
 	nat64 []netip.Prefix
 }
 
-// New returns a table that also refuses all that lies in the prefixes over which
-// this network translates IPv6 to IPv4 (NAT64).
+// New returns a table that knows the prefixes over which this network translates IPv6
+// to IPv4 (see [NAT64]): an address in one stands for an IPv4 address, and is judged as
+// that one.
 func New(nat64 []netip.Prefix) Table { return Table{nat64: slices.Clone(nat64)} }
 
 // Check is [Table.Check] of the zero table.
@@ -42,6 +46,14 @@ func Check(a netip.Addr) (reason string, ok bool) { return Table{}.Check(a) }
 // Check reports whether a public host may have the address. If not, reason is
 // half a sentence of why.
 func (t Table) Check(a netip.Addr) (reason string, ok bool) {
+	if all := t.Translated(a); len(all) > 0 && !Metadata(a) {
+		for _, v4 := range all {
+			if why, ok := Check(v4); !ok {
+				return "it stands for " + v4.String() + " (NAT64): " + why, false
+			}
+		}
+		return "", true
+	}
 	a, reason = t.never(a)
 	if reason != "" {
 		return reason, false
@@ -78,10 +90,8 @@ func (t Table) never(a netip.Addr) (netip.Addr, string) {
 	if Metadata(a) {
 		return a, "it is a cloud's metadata service"
 	}
-	for _, p := range t.nat64 {
-		if p.Contains(a) {
-			return a, "it is an IPv4 address in IPv6 (NAT64)"
-		}
+	if len(t.Translated(a)) > 0 {
+		return a, "it is an IPv4 address in IPv6 (NAT64)"
 	}
 	if why := find(special(), a); why != "" {
 		return a, why

@@ -2,6 +2,7 @@ package special_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/special"
@@ -40,15 +41,52 @@ func TestPublicAddressesPass(t *testing.T) {
 	}
 }
 
-func TestTranslatedAddressesAreRefused(t *testing.T) {
-	tab := special.New([]netip.Prefix{netip.MustParsePrefix("2a00:64::/96")})
-	for _, a := range []string{"2a00:64::a9fe:a9fe", "2a00:64::8.8.8.8"} {
-		if _, ok := tab.Check(netip.MustParseAddr(a)); ok {
-			t.Errorf("%s may be reached", a)
+// The examples of RFC 6052, 2.4, and what may not be reached by any of them.
+func TestATranslatedAddressIsJudgedAsWhatItStandsFor(t *testing.T) {
+	for _, c := range []struct{ answer, prefix, good, bad string }{
+		{"2a00:db8:c000:aa::", "2a00:db8::/32", "2a00:db8:808:404::", "2a00:db8:a9fe:a9fe::"},
+		{"2a00:db8:1c0:0:aa::", "2a00:db8:100::/40", "2a00:db8:108:804:4::", "2a00:db8:10a:0:1::"},
+		{"2a00:db8:122:c000:0:aa00::", "2a00:db8:122::/48", "2a00:db8:122:808:4:400::", "2a00:db8:122:7f00:0:100::"},
+		{"2a00:db8:122:3c0:0:ab::", "2a00:db8:122:300::/56", "2a00:db8:122:308:8:404::", "2a00:db8:122:3c0:a8:101::"},
+		{"2a00:db8:122:344:c0:0:aa00:0", "2a00:db8:122:344::/64", "2a00:db8:122:344:8:804:400:0", "2a00:db8:122:344:a9:fea9:fe00:0"},
+		{"2a00:db8:122:344::c000:ab", "2a00:db8:122:344::/96", "2a00:db8:122:344::808:404", "2a00:db8:122:344::a00:1"},
+		{"64:ff9b::c000:aa", "64:ff9b::/96", "64:ff9b::808:404", "64:ff9b::a9fe:a9fe"},
+	} {
+		p := special.NAT64([]netip.Addr{netip.MustParseAddr("192.0.0.170"), netip.MustParseAddr(c.answer)})
+		if len(p) != 1 || p[0].String() != c.prefix {
+			t.Errorf("%s is read as %v, not %s", c.answer, p, c.prefix)
+			continue
+		}
+		tab, good, bad := special.New(p), netip.MustParseAddr(c.good), netip.MustParseAddr(c.bad)
+		if why, ok := tab.Check(good); !ok || len(tab.Translated(good)) != 1 || tab.Translated(good)[0].String() != "8.8.4.4" {
+			t.Errorf("%s stands for %v and is refused: %s", good, tab.Translated(good), why)
+		}
+		if why, ok := tab.Check(bad); ok || !strings.Contains(why, "it stands for") {
+			t.Errorf("%s stands for %v and is not refused: %s", bad, tab.Translated(bad), why)
+		}
+		if _, ok := tab.Internal(bad); ok {
+			t.Errorf("%s may be reached as internal", bad)
+		}
+		// Nobody who does not know refuses it: that is why it is asked for.
+		if _, ok := special.Check(bad); ok != !strings.HasPrefix(c.bad, "64:") {
+			t.Errorf("%s, with no prefix known: %v", bad, ok)
 		}
 	}
-	if why, ok := tab.Check(netip.MustParseAddr("2a00:65::1")); !ok {
-		t.Errorf("a neighbour is refused: %s", why)
+	for _, a := range []string{"2a00::1", "192.0.0.170", "::ffff:192.0.0.170", "2a00:db8:122:344:1:0:c000:a9"} {
+		if p := special.NAT64([]netip.Addr{netip.MustParseAddr(a)}); len(p) != 0 {
+			t.Errorf("%s is read as %v", a, p)
+		}
+	}
+	tab := special.New([]netip.Prefix{netip.MustParsePrefix("fd00:ec2::/96"), netip.MustParsePrefix("2a00:64::/96"), netip.MustParsePrefix("2a00::/32")})
+	if _, ok := tab.Check(netip.MustParseAddr("fd00:ec2::808:404")); ok {
+		t.Error("a prefix opens the metadata service")
+	}
+	if _, ok := tab.Check(netip.MustParseAddr("2a00:64::808:404")); !ok {
+		t.Error("a prefix beside another one is judged by both")
+	}
+	both := special.New([]netip.Prefix{netip.MustParsePrefix("2a00:64:64::/96"), netip.MustParsePrefix("2a00:64::/32")})
+	if _, ok := both.Check(netip.MustParseAddr("2a00:64:64::808:404")); ok {
+		t.Error("an address in two prefixes that stands for a special one in one of them passes")
 	}
 }
 
