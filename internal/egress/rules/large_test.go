@@ -133,3 +133,26 @@ func TestAPolicyThatIsAcceptedFitsIntoAMessage(t *testing.T) {
 		}
 	}
 }
+
+// A box can ask as often as it likes.
+func TestANameIsJudgedInTheTimeOfThePolicy(t *testing.T) {
+	p, err := Load("f", []byte(large(func(i int) string {
+		if i >= 2000 {
+			return ""
+		}
+		return fmt.Sprintf("- {host: %q, ports: [%s], %s}\n", []string{"*.a.example.com", "x.a.example.com"}[i%2],
+			several(60, func(j int) string { return fmt.Sprintf("%d,", 1000+i/2*60+j) }), []string{"tls: splice", "decide: deny"}[i%2])
+	})))
+	if err != nil {
+		t.Fatalf("%.300v", err)
+	}
+	begin := busy(t)
+	for range 5 {
+		if p.Name("x.a.example.com") || !p.Name("y.a.example.com") {
+			t.Fatal("the denied name is answered, or the other one is not")
+		}
+	}
+	if took := busy(t) - begin; took > time.Second { // it takes 20 ms, and took 5 s
+		t.Errorf("ten names were judged in %v", took)
+	}
+}

@@ -20,15 +20,26 @@ func (p *Policy) Name(n hostname.Name) bool {
 	if hostname.Metadata(n) {
 		return false
 	}
+	var denied map[uint16]bool
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
-		if h.Deny || !h.Host.Match(n) {
+		if !h.Deny || !h.Host.Match(n) {
 			continue
 		}
+		if len(h.Ports) == 0 {
+			return false
+		}
+		if denied == nil {
+			denied = map[uint16]bool{}
+		}
 		for _, port := range h.Ports {
-			if p.denying(n, port) == nil {
-				return true
-			}
+			denied[port] = true
+		}
+	}
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		if !h.Deny && h.Host.Match(n) && slices.ContainsFunc(h.Ports, func(port uint16) bool { return !denied[port] }) {
+			return true
 		}
 	}
 	return false
