@@ -106,7 +106,8 @@ func (p *Policy) problems() []problem {
 	return c.out
 }
 
-// link gives each entry the ones that deny by address.
+// link gives each entry the ones that deny by address, and each rule that denies
+// its paths as they are compared.
 func (p *Policy) link() {
 	var never []*Host
 	for i := range p.Hosts {
@@ -115,8 +116,19 @@ func (p *Policy) link() {
 		}
 	}
 	for i := range p.Hosts {
-		if !p.Hosts[i].Deny {
-			p.Hosts[i].never, p.Hosts[i].short = never, p.Short
+		h := &p.Hosts[i]
+		if h.Deny {
+			continue
+		}
+		h.never, h.short = never, p.Short
+		for j := range h.Rules {
+			r := &h.Rules[j]
+			r.wide = nil
+			for _, path := range r.Paths {
+				if r.Deny && path != (Path{}) {
+					r.wide = append(r.wide, readings(path.text)[0])
+				}
+			}
 		}
 	}
 }

@@ -156,3 +156,26 @@ func TestANameIsJudgedInTheTimeOfThePolicy(t *testing.T) {
 		t.Errorf("ten names were judged in %v", took)
 	}
 }
+
+func TestARequestIsJudgedInTheTimeOfItsPath(t *testing.T) {
+	p, err := Load("f", []byte("version: 1\nhosts:\n- {host: a.example.com, port: 80, rules: [{methods: [\"*\"]}, "+
+		several(255, func(r int) string {
+			return fmt.Sprintf("{paths: [/%x/%s, /%xx/b/c/d/e], decide: deny},", r, strings.Repeat("a/", 100), r)
+		})+"]}\n"))
+	if err != nil {
+		t.Fatalf("%.300v", err)
+	}
+	h, _ := p.Host("a.example.com", 80)
+	begin := busy(t)
+	for range 100 {
+		if v := h.Request(Request{Method: "GET", Path: "/" + strings.Repeat("b/", 2000)}); !v.Allow {
+			t.Fatal(v)
+		}
+	}
+	if took := busy(t) - begin; took > time.Second { // it takes 50 ms, and took 8 s
+		t.Errorf("a hundred requests were judged in %v", took)
+	}
+	if v := h.Request(Request{Method: "GET", Path: "/FEX/b/C/d/e"}); v.Allow {
+		t.Errorf("a denied path in other letters: %+v", v)
+	}
+}

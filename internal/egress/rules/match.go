@@ -187,10 +187,17 @@ func (h *Host) Request(r Request) Verdict {
 		return Verdict{Allow: true, Rule: h.Name, Code: Allowed, Budget: h.Budget, Reason: fmt.Sprintf("the entry %s allows all requests", h.Name)}
 	}
 	var found *Rule
+	var liberal []string // readings of the path, made once: each of many rules is asked
 	onPath := false
 	for i := range h.Rules {
 		rule := &h.Rules[i]
 		path := rule.onPath(r.Path)
+		if !path && rule.Deny && rule.onMethod(r.Method) {
+			if liberal == nil {
+				liberal = readings(r.Path)
+			}
+			path = rule.onReadings(liberal)
+		}
 		switch {
 		case path && rule.Deny && rule.onMethod(r.Method):
 			return Verdict{Rule: h.Name + "/" + rule.Name, Code: DeniedByRule,
@@ -257,26 +264,22 @@ func overridden(query string) bool {
 func (r *Rule) onMethod(m string) bool { return len(r.Methods) == 0 || slices.Contains(r.Methods, m) }
 
 func (r *Rule) onPath(path string) bool {
-	if len(r.Paths) == 0 {
-		return true
-	}
-	for _, p := range r.Paths {
-		if p.Match(path) || r.Deny && p.wide(path) {
+	return len(r.Paths) == 0 || slices.ContainsFunc(r.Paths, func(p Path) bool { return p.Match(path) })
+}
+
+// onReadings compares as the most liberal of servers would: what denies must not be
+// passed by a capital letter, a parameter, a slash or a dot at the end, or by
+// what a file system takes for the same name.
+func (r *Rule) onReadings(path []string) bool {
+	for _, p := range r.wide {
+		if slices.ContainsFunc(path, func(s string) bool { return match(p, s) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// wide compares as the most liberal of servers would: what denies must not be
-// passed by a capital letter, a parameter, a slash or a dot at the end, or by
-// what a file system takes for the same name.
-func (p Path) wide(path string) bool {
-	pattern := readings(p.text)[0]
-	return slices.ContainsFunc(readings(path), func(s string) bool { return match(pattern, s) })
-}
-
-// readings are the forms of a path, without its first slash, that wide compares: all
+// readings are the forms of a path, without its first slash, that onReadings compares: all
 // of it, and what is before an encoded question mark or hash, since some servers
 // decode a path and then look for where it ends.
 func readings(path string) []string {

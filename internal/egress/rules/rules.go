@@ -107,6 +107,7 @@ type Rule struct {
 	Budget  Budget   `json:"budget,omitzero"`
 
 	line int
+	wide []string // of a rule that denies: the paths as onReadings compares them; see Policy.link
 }
 
 // Budget bounds what goes through one entry in the life of the box. Zero is no
