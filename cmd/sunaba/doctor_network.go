@@ -57,7 +57,7 @@ func tryGateway(ctx context.Context) box.Step {
 	if host.IsRoot() {
 		who = fmt.Sprintf("as host user %d", gatewayUser)
 	}
-	return trial.Works(stepGateway, fmt.Sprintf("started %s (process %d): no capability, no file but its own program, a filter; it answers", who, pid))
+	return trial.Works(stepGateway, fmt.Sprintf("started %s (process %d): no capability, no file but what boxes used up, only system calls that move bytes; it answers", who, pid))
 }
 
 func tryPair() box.Step {

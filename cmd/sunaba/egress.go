@@ -26,8 +26,8 @@ const gatewayUser = 0x71000000
 // a folder for ledgers they end with the keeper.
 func newKeeper(resolvers []netip.AddrPort, ledgers *ledger.Folder, log *slog.Logger) *keeper.Keeper {
 	return keeper.New(keeper.Config{
-		Start: func(f *os.File) (*host.Child, error) {
-			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: os.Stderr}
+		Start: func(f, stderr *os.File) (*host.Child, error) {
+			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: stderr}
 			if host.IsRoot() {
 				h.UID, h.GID = gatewayUser, gatewayUser
 			}

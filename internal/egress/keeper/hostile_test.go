@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -25,6 +26,10 @@ import (
 const argvFalse = "false-gateway"
 
 func falseGateway(how string) int {
+	if how == "fails" {
+		fmt.Fprintln(os.Stderr, "cannot be: \x1b[2Jno reason\u202e")
+		return 1
+	}
 	if how == "few" { // an honest one with few descriptors
 		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 24, Max: 24}) != nil {
 			return 1
@@ -67,6 +72,10 @@ func falseGateway(how string) int {
 		case how == "leaves": // closes its connection, and lives on
 			l.Close()
 			select {}
+		case how == "shouts":
+			for range 20_000 {
+				fmt.Fprintf(os.Stderr, "\x1b]0;pwned\a%s\n", strings.Repeat("x", 100))
+			}
 		case how == "liar":
 			rep.Traffic = lies()
 		case how == "flood":
@@ -106,12 +115,17 @@ func lies() *box.Traffic {
 
 func falseKeeper(t *testing.T, how string) *Keeper {
 	t.Helper()
+	return loggingKeeper(t, how, t.Output())
+}
+
+func loggingKeeper(t *testing.T, how string, log io.Writer) *Keeper {
+	t.Helper()
 	k := New(Config{
-		Start: func(f *os.File) (*host.Child, error) {
-			return host.Helper{Args: []string{argvFalse, how}, Files: []*os.File{f}}.Start()
+		Start: func(f, stderr *os.File) (*host.Child, error) {
+			return host.Helper{Args: []string{argvFalse, how}, Files: []*os.File{f}, Stderr: stderr}.Start()
 		},
 		Settings: func() (control.Settings, error) { return control.Settings{}, nil },
-		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)), Answer: 1500 * time.Millisecond, Ask: 10 * time.Second,
+		Log:      slog.New(slog.NewTextHandler(log, nil)), Answer: 1500 * time.Millisecond, Ask: 10 * time.Second,
 	})
 	t.Cleanup(func() { within(t, 10*time.Second, "ended", func() { k.Close() }) })
 	return k
@@ -132,7 +146,7 @@ func within(t *testing.T, most time.Duration, what string, fn func()) {
 // nothing of it, and has ended it by then if it did not do what it was asked.
 func TestAGatewayThatWasTakenOverHoldsNobodyUp(t *testing.T) {
 	big, _ := json.Marshal(strings.Repeat("x", 3<<20)) // more than a socket holds
-	for _, how := range []string{"honest", "deaf", "child", "leaves", "frame", "files", "flood", "liar"} {
+	for _, how := range []string{"honest", "deaf", "child", "leaves", "frame", "files", "flood", "liar", "shouts"} {
 		t.Run(how, func(t *testing.T) {
 			k := falseKeeper(t, how)
 			before := descriptors(t)
@@ -148,7 +162,7 @@ func TestAGatewayThatWasTakenOverHoldsNobodyUp(t *testing.T) {
 				defer cancel()
 				id := box.NewID()
 				err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, big, 1, nil)
-				answers := how == "honest" || how == "files" || how == "flood" || how == "liar"
+				answers := how == "honest" || how == "files" || how == "flood" || how == "liar" || how == "shouts"
 				if answers != (err == nil) {
 					t.Errorf("attach: %v", err)
 				}
@@ -220,6 +234,26 @@ func TestAGatewayThatIsFullKeepsWhatItHas(t *testing.T) {
 	last.want(t, "a.example.com", true)
 	if k.PID() != pid {
 		t.Error("the gateway was ended")
+	}
+}
+
+// What a gateway says is in the log, cleaned and bounded, and is why it does not start.
+func TestWhatAGatewaySaysIsCleanAndShort(t *testing.T) {
+	var b strings.Builder
+	k := loggingKeeper(t, "fails", &b)
+	_, err := k.Try(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "cannot be: ?[2Jno reason?") {
+		t.Errorf("it does not start: %+q", err)
+	}
+	k.Close()
+	b.Reset()
+	k = loggingKeeper(t, "shouts", &b)
+	if _, err := k.Try(t.Context()); err != nil { // the second question is the ping
+		t.Fatal(err)
+	}
+	k.Close()
+	if n := strings.Count(b.String(), "the gateway says"); n != mostLines || strings.ContainsAny(b.String(), "\x1b\a") || b.Len() > 2*mostLines*longLine {
+		t.Errorf("%d lines of %d bytes are in the log", n, b.Len())
 	}
 }
 

@@ -32,8 +32,9 @@ import (
 
 // Config is what a Keeper is made of.
 type Config struct {
-	// Start starts the gateway, which has the file as its control connection.
-	Start func(control *os.File) (*host.Child, error)
+	// Start starts the gateway, which has one file as its control connection and the
+	// other one as its standard error.
+	Start func(control, stderr *os.File) (*host.Child, error)
 	// Settings are asked for at each start.
 	Settings func() (control.Settings, error)
 	// Event is told of each decision, one line of JSON, in order; nil tells nobody.

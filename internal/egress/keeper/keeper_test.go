@@ -58,8 +58,8 @@ func newKeeper(t *testing.T) (*Keeper, *events) {
 	t.Helper()
 	var e events
 	k := New(Config{
-		Start: func(f *os.File) (*host.Child, error) {
-			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: os.Stderr}
+		Start: func(f, stderr *os.File) (*host.Child, error) {
+			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: stderr}
 			if os.Getuid() == 0 {
 				h.UID, h.GID = testUser, testUser
 			}

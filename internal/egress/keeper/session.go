@@ -22,6 +22,7 @@ type session struct {
 	link  *host.Link
 	gone  chan struct{} // closed when it says nothing more
 	wait  time.Duration // for an answer
+	words words
 
 	mu      sync.Mutex
 	seq     uint64
@@ -29,19 +30,29 @@ type session struct {
 	ending  sync.Once
 }
 
-func open(start func(*os.File) (*host.Child, error), tell func(json.RawMessage), wait time.Duration) (*session, error) {
+func (k *Keeper) open() (*session, error) {
 	ours, theirs, err := host.LinkPair()
 	if err != nil {
 		return nil, err
 	}
-	child, err := start(theirs)
-	theirs.Close()
+	hear, say, err := os.Pipe()
 	if err != nil {
 		ours.Close()
+		theirs.Close()
 		return nil, err
 	}
-	s := &session{child: child, link: ours, gone: make(chan struct{}), wait: wait, pending: map[uint64]chan control.Reply{}}
-	go s.read(tell)
+	child, err := k.cfg.Start(theirs, say)
+	theirs.Close()
+	say.Close()
+	if err != nil {
+		ours.Close()
+		hear.Close()
+		return nil, err
+	}
+	s := &session{child: child, link: ours, gone: make(chan struct{}), wait: k.cfg.Answer, pending: map[uint64]chan control.Reply{}}
+	s.words.done = make(chan struct{})
+	go s.words.hear(hear, k.cfg.Log)
+	go s.read(k.heard)
 	return s, nil
 }
 
@@ -166,10 +177,13 @@ func (s *session) end() {
 		s.link.Close()
 		select {
 		case <-s.child.Done():
-			return
 		case <-time.After(endTime):
+			s.child.Kill()
+			<-s.child.Done()
 		}
-		s.child.Kill()
-		<-s.child.Done()
+		select {
+		case <-s.words.done:
+		case <-time.After(endTime): // somebody else has its standard error
+		}
 	})
 }

@@ -135,12 +135,15 @@ func (k *Keeper) begin(ctx context.Context, w *ward) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := open(k.cfg.Start, k.heard, k.cfg.Answer)
+	s, err := k.open()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.ask(ctx, control.Request{Op: control.Start, Settings: &settings}); err != nil {
 		s.end()
+		if said := s.words.said(); said != "" {
+			return nil, fmt.Errorf("it does not answer, and says: %s", said)
+		}
 		return nil, fmt.Errorf("it does not answer: %w", err)
 	}
 	fault.Here("keeper.gateway-started")
