@@ -46,6 +46,9 @@ type NetworkInfo struct {
 	Mode NetMode
 	// Rules are those in force, as JSON; nil without a network.
 	Rules []byte
+	// Asked is the key network that was asked for, as SetNetwork takes it; nil if
+	// there is none.
+	Asked []byte
 	// Up says that the gateway has the box's link. While it has not, nothing answers.
 	Up      bool
 	Traffic Traffic

@@ -30,6 +30,7 @@ func networkFlags(fs *flag.FlagSet, b *boxCall) {
 type networkTold struct {
 	Mode    box.NetMode     `json:"mode"`
 	Up      bool            `json:"up"`
+	Network json.RawMessage `json:"network"` // as a request takes it
 	Rules   json.RawMessage `json:"rules"`
 	Traffic box.Traffic     `json:"traffic"`
 }
@@ -59,9 +60,11 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	told := networkTold{i.Mode, i.Up, i.Rules, i.Traffic}
-	if len(told.Rules) == 0 {
-		told.Rules = json.RawMessage("null")
+	told := networkTold{i.Mode, i.Up, i.Asked, i.Rules, i.Traffic}
+	for _, raw := range []*json.RawMessage{&told.Network, &told.Rules} {
+		if len(*raw) == 0 {
+			*raw = json.RawMessage("null")
+		}
 	}
 	return 0, b.show(told, func() {
 		if i.Mode == box.NetNone {
@@ -87,12 +90,31 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 	})
 }
 
-// reachWords say what rules let a box reach, a line each.
+// reachWords say what rules let a box reach, and what of it they deny, a line each.
 func reachWords(p *rules.Policy) []string {
 	var out []string
 	for _, r := range rules.Diff(new(rules.Policy), p) {
-		if r.Kind != "limit" {
-			out = append(out, oneLine(strings.Replace(r.Text, "now denies", "denies", 1)))
+		if r.Added && r.Kind != "limit" {
+			out = append(out, oneLine(r.Text))
+		}
+	}
+	for _, h := range p.Hosts {
+		what := h.Host.String()
+		if h.Host.IsZero() {
+			what = "addresses of " + h.CIDR.String()
+		}
+		for _, port := range h.Ports {
+			if h.Deny {
+				out = append(out, fmt.Sprintf("denies %s port %d", what, port))
+			}
+		}
+		if h.Deny && len(h.Ports) == 0 {
+			out = append(out, "denies "+what)
+		}
+		for _, r := range h.Rules {
+			if r.Deny {
+				out = append(out, oneLine(fmt.Sprintf("denies %s: the rule %s/%s", what, h.Name, r.Name)))
+			}
 		}
 	}
 	return out

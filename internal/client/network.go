@@ -12,6 +12,7 @@ import (
 type networkJSON struct {
 	Mode    box.NetMode     `json:"mode"`
 	Up      bool            `json:"up"`
+	Network json.RawMessage `json:"network"`
 	Rules   json.RawMessage `json:"rules"`
 	Traffic box.Traffic     `json:"traffic"`
 }
@@ -24,10 +25,12 @@ func (c *Client) network(ctx context.Context, q call) (box.NetworkInfo, error) {
 	if n.Mode != box.NetNone && n.Mode != box.NetAllowlist {
 		return box.NetworkInfo{}, wrong("%q is no network mode", n.Mode)
 	}
-	if bytes.Equal(n.Rules, []byte("null")) {
-		n.Rules = nil
+	for _, raw := range []*json.RawMessage{&n.Network, &n.Rules} {
+		if bytes.Equal(*raw, []byte("null")) {
+			*raw = nil
+		}
 	}
-	return box.NetworkInfo{Mode: n.Mode, Up: n.Up, Rules: n.Rules, Traffic: n.Traffic}, nil
+	return box.NetworkInfo{Mode: n.Mode, Up: n.Up, Rules: n.Rules, Asked: n.Network, Traffic: n.Traffic}, nil
 }
 
 // Network implements box.NetworkService.

@@ -152,6 +152,10 @@ func (s *Service) networkInfo(ctx context.Context, id box.ID, k kept) box.Networ
 	if i.Mode == "" {
 		i.Mode = box.NetNone // a row of an earlier version
 	}
+	var asked struct{ Network json.RawMessage }
+	if json.Unmarshal(k.Sandbox, &asked) == nil && i.Mode != box.NetNone {
+		i.Asked = asked.Network
+	}
 	if k.Traffic != nil {
 		i.Traffic = *k.Traffic
 	}

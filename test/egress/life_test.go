@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -337,6 +338,17 @@ open("/tmp/closed", "w").write(r + " " + o)
 		}
 		if got := says(d, t, b.ID, `D("api.example.com")`); got != denied {
 			t.Errorf("a name that is no longer allowed: %s", got)
+		}
+		// What is told of the rules can be sent back, with more or less in it.
+		var told struct {
+			Network map[string]any  `json:"network"`
+			Rules   json.RawMessage `json:"rules"`
+		}
+		var again networkJSON
+		d.Must("GET", "/v1/boxes/"+b.ID+"/network", nil, &told)
+		d.Must("PUT", "/v1/boxes/"+b.ID+"/network", map[string]any{"network": told.Network}, &again)
+		if again.Traffic.Generation != 3 || !bytes.Equal(again.Rules, told.Rules) || !strings.Contains(string(told.Rules), "open.example.com:80") {
+			t.Errorf("%v was sent back and is %s, not %s", told.Network, again.Rules, told.Rules)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -14,15 +14,18 @@ import (
 type Network struct {
 	Mode    box.NetMode     `json:"mode" enum:"none,allowlist"`
 	Up      bool            `json:"up" doc:"The gateway has the box's link. While it has not, nothing answers the box."`
+	Network json.RawMessage `json:"network" doc:"What was asked for last, as PUT takes it; null without a network."`
 	Rules   json.RawMessage `json:"rules" doc:"Those in force, compiled; null without a network."`
 	Traffic box.Traffic     `json:"traffic"`
 }
 
 func networkOf(i box.NetworkInfo) Network {
 	i.Traffic.Denied = list(i.Traffic.Denied)
-	n := Network{Mode: i.Mode, Up: i.Up, Rules: i.Rules, Traffic: i.Traffic}
-	if len(n.Rules) == 0 {
-		n.Rules = json.RawMessage("null")
+	n := Network{Mode: i.Mode, Up: i.Up, Network: i.Asked, Rules: i.Rules, Traffic: i.Traffic}
+	for _, raw := range []*json.RawMessage{&n.Network, &n.Rules} {
+		if len(*raw) == 0 {
+			*raw = json.RawMessage("null")
+		}
 	}
 	return n
 }
@@ -51,7 +54,7 @@ func (Reach) Schema(huma.Registry) *huma.Schema {
 type setNetworkRequest struct {
 	BoxPath
 	Body struct {
-		Network Reach `json:"network" doc:"The key network of a configuration: mode and allowlist."`
+		Network Reach `json:"network" doc:"The key network of a configuration: allowlist, or rules; with mode allowlist alone nothing is reached."`
 	}
 }
 

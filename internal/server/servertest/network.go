@@ -19,12 +19,12 @@ func (s *Service) Network(_ context.Context, c box.Caller, id box.ID) (box.Netwo
 }
 
 // SetNetwork implements box.NetworkService, and remembers nothing.
-func (s *Service) SetNetwork(_ context.Context, c box.Caller, id box.ID, _ json.RawMessage) (box.NetworkInfo, error) {
+func (s *Service) SetNetwork(_ context.Context, c box.Caller, id box.ID, wanted json.RawMessage) (box.NetworkInfo, error) {
 	if err := s.may(c, box.ScopeWrite); err != nil {
 		return box.NetworkInfo{}, err
 	}
 	if _, err := s.find(c, id); err != nil {
 		return box.NetworkInfo{}, err
 	}
-	return box.NetworkInfo{Mode: box.NetAllowlist, Up: true, Rules: []byte(`{"version":1}`), Traffic: box.Traffic{Generation: 2, Denied: []box.Denial{}}}, nil
+	return box.NetworkInfo{Mode: box.NetAllowlist, Up: true, Rules: []byte(`{"version":1}`), Asked: wanted, Traffic: box.Traffic{Generation: 2, Denied: []box.Denial{}}}, nil
 }
