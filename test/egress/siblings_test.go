@@ -1,8 +1,14 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
 	"slices"
+	"syscall"
+	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
@@ -201,7 +207,7 @@ func siblings(u harness.User, tier box.TierName) []attack {
 		{id: "E56", what: "a chunk that is longer than it says", deny: `CH(b"3\r\nbody\r\n0\r\n\r\n")`, denied: early, quiet: spoke, never: "0\r\n\r\n"},
 		{id: "E56", what: "a chunk's extension with a line feed", deny: `CH(b"4;a\nb\r\nbody\r\n0\r\n\r\n")`, denied: early, quiet: spoke, never: "body"},
 		{id: "E65", what: "a body where the rule only reads", deny: `Q("GET /public/ok HTTP/1.1", "Content-Length: 4\r\n", body=b"body")`, denied: `^HTTP/1.1 403`, allow: `Q("GET /public/ok HTTP/1.1", "Content-Length: 0\r\n")`, allowed: http2},
-		{id: "E57", what: "a request in the body of another: the upstream is told to close behind it", deny: `Q("POST /public/up HTTP/1.1", "Content-Length: 34\r\n", body=b"DELETE /x HTTP/1.1\r\nHost: evil\r\n\r\n")`, denied: `^HTTP/1.1 200`, quiet: anything, allow: `Q("POST /public/up HTTP/1.1", "Content-Length: 4\r\n", body=b"body")`, allowed: http2, arrives: `Connection: close\\r\\n\\r\\nbody`},
+		{id: "E57", what: "a request in the body of another: the upstream is told to close behind it", deny: `Q("POST /public/up HTTP/1.1", "Content-Length: 34\r\n", body=b"DELETE /x HTTP/1.1\r\nHost: evil\r\n\r\n")`, denied: `^HTTP/1.1 200`, quiet: anything, allow: `Q("POST /public/up HTTP/1.1", "Content-Length: 4\r\n", body=b"body")`, allowed: http2, arrives: `Connection: close\\r\\n\\r\\n`},
 		request("E57", "what follows a body is a request of its own", `Q("GET /public/none HTTP/1.1", "Content-Length: 0\r\nX: \0\r\n")`, "none"),
 
 		// E: methods, versions, fields.
@@ -252,26 +258,12 @@ func siblings(u harness.User, tier box.TierName) []attack {
 		path("a denied path by a detour", "/x/../public/./secret/x"),
 
 		// G: other ways out, as whoever the program is.
-		other("datagrams to a port for DNS of another kind", `U("`+goodAddr+`", 5353)`, no),
-		other("datagrams to a port for TLS", `U("`+goodAddr6+`", 443)`, no),
-		other("syslog", `U("`+goodAddr+`", 514)`, no),
 		other("datagrams to all", `(lambda s: (s.setsockopt(1, 6, 1), s.settimeout(0.4), s.sendto(b"x", ("255.255.255.255", 9)), s.recv(9)))(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))`, no),
 		other("datagrams to all neighbours of version 6", `(lambda s: (s.settimeout(0.4), s.sendto(b"x", ("ff02::1", 9, 0, socket.if_nametoindex("eth0") if 0 else 2)), s.recv(9)))(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))`, no),
 		other("UDP-Lite", `(lambda s: (s.settimeout(0.4), s.sendto(b"x", ("`+goodAddr+`", 53)), s.recv(9)))(socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 136))`, no),
 		other("DCCP", `socket.socket(socket.AF_INET, 6, 33).connect(("`+goodAddr+`", 80))`, no),
 		other("MPTCP to a name that is allowed by nobody", `socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(("`+goodAddr+`", 443))`, no),
-		other("raw ICMP", `SO(socket.AF_INET, socket.SOCK_RAW, 1)`, no),
-		other("raw IPIP", `SO(socket.AF_INET, socket.SOCK_RAW, 4)`, no),
-		other("raw GRE", `SO(socket.AF_INET, socket.SOCK_RAW, 47)`, no),
-		other("raw packets of version 6", `SO(socket.AF_INET6, socket.SOCK_RAW, 58)`, no),
-		other("packets below IP", `SO(socket.AF_PACKET, socket.SOCK_DGRAM, 0)`, no),
 		other("sockets of the hypervisor", `(lambda s: (s.settimeout(1), s.connect((2, 1024))))(socket.socket(40, socket.SOCK_STREAM))`, no),
-		other("Bluetooth", `SO(31, socket.SOCK_RAW, 1)`, no),
-		other("CAN", `SO(29, socket.SOCK_RAW, 1)`, no),
-		other("TIPC", `SO(30, 5, 0)`, no),
-		other("a cipher of the kernel's", `SO(38, 5, 0)`, no),
-		other("express data path", `SO(44, socket.SOCK_RAW, 0)`, no),
-		other("netfilter", `SO(16, socket.SOCK_RAW, 12)`, no),
 		other("an address for the interface", `__import__("fcntl").ioctl(socket.socket(), 0x8916, struct.pack("16sHH4s8x", b"eth0", 2, 0, socket.inet_aton("198.18.0.9")))`, no),
 		other("a hardware address for the interface", `__import__("fcntl").ioctl(socket.socket(), 0x8924, struct.pack("16sH14x", b"eth0", 1))`, no),
 		other("another route", `__import__("fcntl").ioctl(socket.socket(), 0x890b, b"\0" * 120)`, no),
@@ -303,8 +295,76 @@ func siblings(u harness.User, tier box.TierName) []attack {
 		request("H98", "another path for writing", `G("/public/up/", "POST", "Content-Length: 4\r\n", body="data")`, "data"),
 		request("H98", "another path for writing, in capitals", `G("/public/UP", "POST", "Content-Length: 4\r\n", body="data")`, "data"),
 	}
+	for _, d := range doors() {
+		all = append(all, other(d.what, fmt.Sprintf("SO(%d, %d, %d)", d.family, d.kind, d.protocol), no))
+	}
 	if (u == harness.Root || u == harness.Root.Trusting()) == (tier == box.TierGvisor) {
 		return all
 	}
 	return slices.DeleteFunc(all, func(a attack) bool { return a.id[0] != 'G' })
+}
+
+// door is a kind of socket that a box must not have.
+type door struct {
+	what                   string
+	family, kind, protocol int
+}
+
+func doors() []door {
+	return []door{
+		{"raw ICMP", syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_ICMP},
+		{"raw IPIP", syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_IPIP},
+		{"raw GRE", syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_GRE},
+		{"raw TCP", syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_TCP},
+		{"raw packets with heads of their own", syscall.AF_INET, syscall.SOCK_RAW, syscall.IPPROTO_RAW},
+		{"raw ICMP of version 6", syscall.AF_INET6, syscall.SOCK_RAW, syscall.IPPROTO_ICMPV6},
+		{"frames", syscall.AF_PACKET, syscall.SOCK_RAW, 0x0300},
+		{"packets below IP", syscall.AF_PACKET, syscall.SOCK_DGRAM, 0x0300},
+		{"packets by the old type", syscall.AF_INET, syscall.SOCK_PACKET, 0x0300},
+		{"netfilter", syscall.AF_NETLINK, syscall.SOCK_RAW, syscall.NETLINK_NETFILTER},
+		{"keys of IPsec", syscall.AF_KEY, syscall.SOCK_RAW, 2},
+		{"ciphers of the kernel's", syscall.AF_ALG, syscall.SOCK_SEQPACKET, 0},
+		{"Bluetooth", syscall.AF_BLUETOOTH, syscall.SOCK_RAW, 1},
+		{"CAN", syscall.AF_CAN, syscall.SOCK_RAW, 1},
+		{"TIPC", syscall.AF_TIPC, syscall.SOCK_SEQPACKET, 0},
+		{"the express data path", 44, syscall.SOCK_RAW, 0},
+		{"SMC", 43, syscall.SOCK_STREAM, 0},
+		{"phones", syscall.AF_PHONET, syscall.SOCK_DGRAM, 0},
+		{"RDS", syscall.AF_RDS, syscall.SOCK_SEQPACKET, 0},
+		{"QIPCRTR", 42, syscall.SOCK_DGRAM, 0},
+	}
+}
+
+// The control of what boxes are denied: outside of one, root has these sockets, as far
+// as this host's kernel has them, and its datagrams come to the world.
+func TestOutsideOfABoxOtherChannelsAreOpen(t *testing.T) {
+	f := theWorld(t)
+	open := 0
+	for _, d := range doors() {
+		fd, err := syscall.Socket(d.family, d.kind, d.protocol)
+		switch {
+		case err == nil:
+			open++
+			_ = syscall.Close(fd)
+		case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.ESOCKTNOSUPPORT):
+			t.Logf("this host's kernel has no %s", d.what)
+		default:
+			t.Errorf("%s: %v", d.what, err)
+		}
+	}
+	if open < 9 {
+		t.Errorf("%d kinds of sockets are open outside", open)
+	}
+	for _, to := range []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(goodAddr), 443), netip.AddrPortFrom(netip.MustParseAddr(goodAddr6), 5353)} {
+		settle(t, f)
+		c, err := net.Dial("udp", to.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Errorf("%v: %v", to, err)
+		}
+		arrives(t, f, "packet "+regexp.QuoteMeta(to.Addr().String()))
+		c.Close()
+	}
 }
