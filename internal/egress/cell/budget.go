@@ -16,6 +16,10 @@ const (
 	acceptRate  = 256
 )
 
+// maxNames is how many names of a box are remembered, below all wildcards together:
+// a policy may have thousands of wildcards, and each has a number of its own.
+const maxNames = 1 << 16
+
 // budgets count what a box has used up. They outlive its policies, and the ledger's
 // part of them this process.
 type budgets struct {
@@ -85,7 +89,7 @@ func (b *budgets) name(p *rules.Policy, n hostname.Name) bool {
 		if _, ok := b.names[w][n]; ok {
 			return true
 		}
-		if len(b.names[w]) >= p.Limits.Names {
+		if len(b.names[w]) >= p.Limits.Names || b.remembered() >= maxNames {
 			continue
 		}
 		if b.names == nil {
@@ -98,4 +102,13 @@ func (b *budgets) name(p *rules.Policy, n hostname.Name) bool {
 		return true
 	}
 	return false
+}
+
+// remembered is how many names there are below all wildcards.
+func (b *budgets) remembered() int {
+	n := 0
+	for _, names := range b.names {
+		n += len(names)
+	}
+	return n
 }

@@ -175,3 +175,28 @@ func TestPacketsThatAPersonMayMissAreDenials(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// Each wildcard of a policy has a number of its own, and there may be thousands: what
+// one box makes the gateway remember has a bound all the same.
+func TestNamesBelowAllWildcardsTogetherHaveABound(t *testing.T) {
+	var list []string
+	for i := range 100 {
+		list = append(list, fmt.Sprintf("*.w%d.example.com:443", i))
+	}
+	p := policy(t, append(list, "a.example.com:443")...)
+	var b budgets
+	kept := 0
+	for i := range 100 {
+		for k := range p.Limits.Names + 1 {
+			if b.name(p, hostName(fmt.Sprintf("n%d.w%d.example.com", k, i))) {
+				kept++
+			}
+		}
+	}
+	if kept != maxNames || kept >= 100*p.Limits.Names {
+		t.Errorf("%d names are kept, want %d", kept, maxNames)
+	}
+	if !b.name(p, "a.example.com") || !b.name(p, "n0.w0.example.com") {
+		t.Error("a name in full, or a known one, has no room")
+	}
+}
