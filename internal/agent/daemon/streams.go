@@ -164,9 +164,12 @@ func (s *streams) listen(path string) error {
 	go func() {
 		for {
 			link, err := l.AcceptUnix()
-			if err != nil {
-				l.Close()
+			if errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // a shortage, which passes: nobody else could be reached
+				<-time.After(listenAgain)
+				continue
 			}
 			go func() {
 				defer link.Close()
@@ -180,6 +183,8 @@ func (s *streams) listen(path string) error {
 	}()
 	return nil
 }
+
+const listenAgain = 100 * time.Millisecond
 
 // handoverTime bounds the handing over of a stream in the box.
 const handoverTime = 10 * time.Second

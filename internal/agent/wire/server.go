@@ -2,9 +2,12 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -108,12 +111,15 @@ func (s *Server) EndBecause(why string) {
 // leaves what it said at its end: there may be no front then.
 const EndingFile = "ending"
 
-// KeepWords makes that file. It is for who serves, once, before it gives up its view of
-// the host.
+// KeepWords makes that file, into which a panic of this process goes, too. It is for
+// who serves, once, before it gives up its view of the host.
 func (s *Server) KeepWords(dir string) (err error) {
 	s.words, err = os.OpenFile(filepath.Join(dir, EndingFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("cannot make a file for the box's last words: %w", err)
+	}
+	if err := debug.SetCrashOutput(s.words, debug.CrashOptions{}); err != nil {
+		return fmt.Errorf("cannot keep the words of a panic: %w", err)
 	}
 	return nil
 }
@@ -173,12 +179,18 @@ func (s *Server) Serve(handle Handler) {
 	}
 }
 
+// accept hands over who comes until the socket is closed. Whatever else keeps it from
+// that, a shortage of the host's or of this process, passes: it is no end of the box.
 func (s *Server) accept(next chan<- *session) {
 	defer close(next)
 	for {
 		link, err := s.listen.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			<-time.After(acceptAgain)
+			continue
 		}
 		at := &session{link: link}
 		s.mu.Lock()
@@ -192,6 +204,8 @@ func (s *Server) accept(next chan<- *session) {
 		next <- at
 	}
 }
+
+const acceptAgain = 100 * time.Millisecond
 
 func (s *Server) serve(at *session, handle Handler) {
 	defer at.link.Close()

@@ -48,6 +48,9 @@ func (b *Box) lastWords(ctx context.Context) string {
 	if said := b.Conn.Why(ctx); said != "" {
 		return stream.Clean([]byte(said[:min(len(said), 256)]))
 	}
+	if left := b.site.leftWords(b.Spec.ID); left != "" {
+		return left
+	}
 	return b.Child.End()
 }
 

@@ -53,6 +53,9 @@ func (s *Site) Take(ctx context.Context, b *Box, tier box.TierName, id box.ID, r
 	return box.Errorf(box.NotFound, "recover box", "cannot recover box %s: %w", id, err)
 }
 
+// wordsBytes is how much of them is told: a panic begins with what it was, and where.
+const wordsBytes = 1024
+
 // leftWords is what a first process said that ended while no front was there. The
 // folder is the box's user's: nothing else is read by this name.
 func (s *Site) leftWords(id box.ID) string {
@@ -65,7 +68,7 @@ func (s *Site) leftWords(id box.ID) string {
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != uint32(uid) || st.Nlink != 1 {
 		return ""
 	}
-	said := make([]byte, 256)
+	said := make([]byte, wordsBytes)
 	n, _ := f.Read(said)
 	return stream.Clean(said[:n])
 }

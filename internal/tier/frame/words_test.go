@@ -48,7 +48,7 @@ func TestLastWordsAreAFileOfTheBoxsUserAndNothingElse(t *testing.T) {
 	try("nothing", "", func() error { return nil })
 	try("words", `the agent ended`, func() error { write(name, "the agent ended", true); return nil })
 	try("a terminal's", `a\x1b[2Jb`, func() error { write(name, "a\x1b[2Jb", true); return nil })
-	try("many", strings.Repeat("x", 256), func() error { write(name, strings.Repeat("x", 9999), true); return nil })
+	try("many", strings.Repeat("x", wordsBytes), func() error { write(name, strings.Repeat("x", 9999), true); return nil })
 	try("a link", "", func() error { return os.Symlink(secret, name) })
 	try("a second name", "", func() error { return os.Link(secret, name) })
 	try("a folder", "", func() error { return os.Mkdir(name, 0o755) })
