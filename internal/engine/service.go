@@ -235,11 +235,20 @@ func (s *Service) Prolong(ctx context.Context, c box.Caller, id box.ID, ttl time
 		}
 		from := now()
 		var k kept
-		if r.Phase == box.PhasePaused && json.Unmarshal(r.Spec, &k) == nil {
+		if err := json.Unmarshal(r.Spec, &k); err != nil {
+			return err
+		}
+		if r.Phase == box.PhasePaused {
 			from = k.Paused // its time goes on from there
 		}
-		if ends := from.Add(ttl); !r.Ends.IsZero() && ends.After(r.Ends) {
-			r.Ends = ends
+		ends := from.Add(ttl)
+		if r.Ends.IsZero() || !ends.After(r.Ends) {
+			return nil
+		}
+		var err error
+		k.Moved, r.Ends = 0, ends
+		if r.Spec, err = json.Marshal(k); err != nil {
+			return err
 		}
 		if l := s.lookup(id); l != nil {
 			l.setEnds(r.Ends) // before anybody else has the row

@@ -30,7 +30,7 @@ func (s *Service) info(ctx context.Context, r box.Record, asked bool) box.Info {
 		if r.Phase == box.PhasePaused {
 			i.Paused = k.Paused
 			if !i.Ends.IsZero() {
-				i.Ends = i.Ends.Add(max(now().Sub(k.Paused), 0))
+				i.Ends = i.Ends.Add(s.movesBy(k.Moved, max(now().Sub(k.Paused), 0)))
 			}
 		}
 	}

@@ -24,7 +24,9 @@ type kept struct {
 	Idle    time.Duration
 	OnIdle  box.IdleAction `json:",omitempty"`
 	Paused  time.Time      `json:",omitzero"` // since when, in the row; see live.since
-	Policy  box.Policy
+	// Moved is how far pauses have moved the box's end since that was set; see moves.
+	Moved  time.Duration `json:",omitempty"`
+	Policy box.Policy
 	// Sandbox is what was asked for, as JSON, for boxes that are made from this one;
 	// nil if an earlier version made it, which did not keep it.
 	Sandbox json.RawMessage `json:",omitempty"`
@@ -57,6 +59,7 @@ type live struct {
 
 	mu    sync.Mutex
 	ends  time.Time // zero = never
+	moved time.Duration
 	calls int       // that are under way
 	used  time.Time // when the last one ended
 	kills kills
@@ -76,7 +79,7 @@ type live struct {
 }
 
 func (s *Service) newLive(r box.Record, k kept, b box.Lasting, g Agent, p *tenant.Pass) *live {
-	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), used: time.Now(), turn: make(chan struct{}, 1)}
+	l := &live{id: r.ID, tenant: r.Tenant, kept: k, box: b, pass: p, ends: steady(r.Ends), moved: k.Moved, used: time.Now(), turn: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	l.guest = g
 	l.network.take(k)
@@ -127,10 +130,11 @@ func (l *live) giveUp() {
 	l.box.Detach() // its link stays with the keeper, until that ends
 }
 
+// setEnds gives the box a new end, which pauses have not moved.
 func (l *live) setEnds(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ends = steady(t)
+	l.ends, l.moved = steady(t), 0
 }
 
 // steady is a moment of the wall clock as this process's own clock will see it:
@@ -245,7 +249,7 @@ func (s *Service) reap() {
 			s.work.Go(func() {
 				defer l.reaping.Store(false)
 				s.relink(l)
-				reason, detail := l.over(s.ctx), l.tooLong(s.cfg.MaxPaused)
+				reason, detail := l.over(s.ctx), s.tooLong(l)
 				if reason == "" && detail != "" {
 					reason = box.ReasonTTL
 				}

@@ -138,13 +138,14 @@ func (s *Service) resume(ctx context.Context, l *live) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseTimeout)
 	defer cancel()
 	stood := max(time.Since(since), 0).Truncate(time.Millisecond)
-	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, stood)
+	later := s.moves(l, stood)
+	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, later)
 	if err != nil {
 		return err
 	}
 	fault.Here("engine.resume-written")
 	if err := p.Resume(ctx); err != nil {
-		_, rerr := s.become(ctx, l, box.PhasePaused, since, -stood)
+		_, rerr := s.become(ctx, l, box.PhasePaused, since, -later)
 		return errors.Join(err, rerr)
 	}
 	fault.Here("engine.resume-done")
@@ -152,7 +153,7 @@ func (s *Service) resume(ctx context.Context, l *live) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.since, l.stands, l.used = time.Time{}, false, time.Now()
-	l.later(stood)
+	l.later(later)
 	s.cfg.Log.InfoContext(ctx, "box resumed", "box", l.id, "tenant", l.tenant, "after", stood)
 	return nil
 }
@@ -187,17 +188,43 @@ func (s *Service) goOn(ctx context.Context, l *live, stood time.Duration) {
 }
 
 // tooLong says that a box has been paused for longer than the service allows, or
-// nothing.
-func (l *live) tooLong(most time.Duration) string {
-	since := l.pausedSince()
-	if most <= 0 || since.IsZero() || time.Since(since) < most {
+// nothing: at once, or so often that its end does not move any more and has come.
+func (s *Service) tooLong(l *live) string {
+	most, since := s.cfg.MaxPaused, l.pausedSince()
+	if most <= 0 || since.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("it was paused for %v, which is the most that is allowed (--max-paused)", most)
+	stood := time.Since(since)
+	if stood >= most {
+		return fmt.Sprintf("it was paused for %v, which is the most that is allowed (--max-paused)", most)
+	}
+	later := s.moves(l, stood)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ends.IsZero() && later < stood && !time.Now().Before(l.ends.Add(later)) {
+		return fmt.Sprintf("its end has come, which its pauses have moved by %v, the most that is allowed (--max-paused)", most)
+	}
+	return ""
+}
+
+// moves is how far a pause that has lasted for so long moves a box's end: all pauses
+// together by no more than one may last, since the end was set.
+func (s *Service) moves(l *live, stood time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.movesBy(l.moved, stood)
+}
+
+func (s *Service) movesBy(moved, stood time.Duration) time.Duration {
+	if s.cfg.MaxPaused <= 0 {
+		return stood
+	}
+	return max(min(stood, s.cfg.MaxPaused-moved), 0)
 }
 
 // later moves the box's end. The lock is held, or the box nobody's yet.
 func (l *live) later(d time.Duration) {
+	l.moved += d
 	if !l.ends.IsZero() {
 		l.ends = l.ends.Add(d)
 	}
@@ -215,8 +242,12 @@ func (s *Service) become(ctx context.Context, l *live, p box.Phase, since time.T
 		if r.Phase == box.PhaseDestroyed {
 			return gone(l.id, *r)
 		}
+		var was kept
+		if err := json.Unmarshal(r.Spec, &was); err != nil {
+			return err
+		}
 		k := l.row()
-		k.Paused = since
+		k.Paused, k.Moved = since, was.Moved+later
 		if !r.Ends.IsZero() {
 			r.Ends = r.Ends.Add(later)
 		}
@@ -261,7 +292,8 @@ func (s *Service) settle(ctx context.Context, l *live, phase box.Phase) error {
 	s.cfg.Log.Error("a box that was paused runs", "box", l.id, "error", err)
 	stood := max(now().Sub(l.kept.Paused), 0)
 	s.goOn(ctx, l, stood)
-	l.later(stood)
-	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, stood)
+	later := s.moves(l, stood)
+	l.later(later)
+	_, err = s.become(ctx, l, box.PhaseRunning, time.Time{}, later)
 	return err
 }
