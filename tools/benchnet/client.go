@@ -35,6 +35,9 @@ func client(args []string) error {
 	ca := fs.String("ca", "", "file with the certificate that the server has: whoever ends TLS on the way fails")
 	at := fs.String("at", "", "address to dial instead of the name's")
 	proxy := fs.String("proxy", "", "host:port of a proxy to ask by CONNECT")
+	ask := fs.String("ask", "", "host:port of a server to ask for the name at each connection, on a way that needs no address")
+	known := fs.Bool("known", false, "ask for the name once, and not at each connection")
+	bulk := fs.Bool("bulk", true, "measure requests, downloads and uploads, too")
 	conns, ping, mega := fs.Int("conns", 30, ""), fs.Int("requests", 100, ""), fs.Int("megabytes", 64, "")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -47,12 +50,32 @@ func client(args []string) error {
 	if !roots.AppendCertsFromPEM(pem) {
 		return errors.New("there is no certificate in " + *ca)
 	}
+	if *known {
+		u, err := neturl.Parse(*url)
+		if err != nil {
+			return err
+		}
+		found, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip4", u.Hostname())
+		if err != nil {
+			return err
+		}
+		*at = found[0].Unmap().String()
+	}
+	asked := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, *ask)
+	}}
 	tr := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots},
 		DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
 			if *at != "" {
 				_, port, _ := net.SplitHostPort(to)
 				to = net.JoinHostPort(*at, port)
+			}
+			if *ask != "" {
+				if _, err := asked.LookupNetIP(ctx, "ip", name); err != nil {
+					return nil, err
+				}
 			}
 			var d net.Dialer
 			return d.DialContext(ctx, network, to)
@@ -73,6 +96,10 @@ func client(args []string) error {
 		}
 		connects = append(connects, ms(d))
 	}
+	out := turn{Connects: connects, Name: part(p.name), Dial: part(p.dial), TLS: part(p.tls)}
+	if !*bulk {
+		return json.NewEncoder(os.Stdout).Encode(out)
+	}
 	for range *ping {
 		d, err := once(c, *url, 1, 0, nil)
 		if err != nil {
@@ -89,7 +116,7 @@ func client(args []string) error {
 	if err != nil {
 		return err
 	}
-	out := turn{connects, part(p.name), part(p.dial), part(p.tls), requests, float64(size) / 1e6 / down.Seconds(), float64(size) / 1e6 / up.Seconds()}
+	out.Requests, out.Download, out.Upload = requests, float64(size)/1e6/down.Seconds(), float64(size)/1e6/up.Seconds()
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 

@@ -96,13 +96,24 @@ func (o options) peers(dir, self string, noSquid error) ([]*peer, error) {
 	}
 	var all []*peer
 	for _, m := range modes() {
-		url := []string{"-url", m.url}
+		url := slices.Clip([]string{"-url", m.url})
 		ways := []*peer{
 			{name: nameLoopback, cmd: bare(self, append(url, "-at", nearAddr)...)},
 			{name: "no box, direct", cmd: bare(self, append(url, "-at", serverAddr)...)},
 			{name: nameSquid, cmd: bare(self, append(url, "-proxy", squidAddr)...), absent: noSquid},
 			{name: nameProcess, cmd: boxed(o.sunaba, dir, policy, "process", url)},
 			{name: nameGvisor, cmd: boxed(o.sunaba, dir, policy, "gvisor", url)},
+		}
+		if m.name == modeSplice { // the same work on both sides, by connections alone
+			ways = append(ways,
+				&peer{name: nameSquid + askedSuffix, absent: noSquid, cmd: bare(self, append(url, "-bulk=false", "-proxy", squidAddr, "-ask", resolverAddr+":53")...)},
+				&peer{name: nameProcess + knownSuffix, cmd: boxed(o.sunaba, dir, policy, "process", append(url, "-bulk=false", "-known"))},
+				&peer{name: nameGvisor + knownSuffix, cmd: boxed(o.sunaba, dir, policy, "gvisor", append(url, "-bulk=false", "-known"))})
+		}
+		if o.before != "" {
+			for _, tier := range []string{"process", "gvisor"} {
+				ways = append(ways, &peer{name: "box of tier " + tier + beforeSuffix, cmd: boxed(o.before, dir, policy, tier, url)})
+			}
 		}
 		for _, p := range ways {
 			p.mode = m.name
@@ -136,6 +147,9 @@ const (
 	nameProcess  = "box of tier process"
 	nameGvisor   = "box of tier gvisor"
 	modeSplice   = "splice"
+	beforeSuffix = ", before"     // of the other build
+	askedSuffix  = ", name asked" // at each connection, as in a box
+	knownSuffix  = ", name known" // as to squid's client
 )
 
 // startNear starts the server on loopback.

@@ -34,7 +34,7 @@ const (
 )
 
 type options struct {
-	sunaba, out                    string
+	sunaba, before, out            string
 	rounds, conns, ping, megabytes int
 	quiet, active                  int
 	only                           string
@@ -68,6 +68,7 @@ func parse(args []string) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("benchnet", flag.ContinueOnError)
 	fs.StringVar(&o.sunaba, "sunaba", "bin/sunaba", "the program to measure")
+	fs.StringVar(&o.before, "before", "", "another build of it, whose boxes take turns with its own: what a change does")
 	fs.StringVar(&o.out, "out", "", "also write the table to this file")
 	fs.IntVar(&o.rounds, "rounds", 7, "how often each takes its turn; 0 for none")
 	fs.IntVar(&o.conns, "conns", 30, "connections of a turn, one after the other")

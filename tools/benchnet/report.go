@@ -33,6 +33,7 @@ func (r result) write() error {
 	r.targets(&b)
 	for _, m := range modes() {
 		r.table(&b, m)
+		r.change(&b, m)
 	}
 	r.memory(&b)
 	r.rest(&b)
@@ -70,6 +71,14 @@ func (r result) targets(b *strings.Builder) {
 		list := ratios(p, r.find(nameSquid, modeSplice), connect)
 		fmt.Fprintf(b, "| %s, splice: connect to squid | at most %.2f | %s | %s to %s | %s |\n", name, mostConnect, number(median(list)), number(quantile(list, 0.25)), number(quantile(list, 0.75)), verdict(median(list), median(list) <= mostConnect))
 	}
+	for _, name := range []string{nameProcess, nameGvisor} {
+		for _, c := range []struct{ what, p, q string }{
+			{"the name known to both", name + knownSuffix, nameSquid}, {"the name asked by both", name, nameSquid + askedSuffix},
+		} {
+			list := ratios(r.find(c.p, modeSplice), r.find(c.q, modeSplice), connect)
+			fmt.Fprintf(b, "| %s, splice: connect to squid, %s | no target | %s | %s to %s | |\n", name, c.what, number(median(list)), number(quantile(list, 0.25)), number(quantile(list, 0.75)))
+		}
+	}
 	all, each := math.NaN(), math.NaN()
 	if r.quietErr == nil && r.options.quiet == quietLinks {
 		all = float64(r.quiet.after)
@@ -105,16 +114,38 @@ func (r result) table(b *strings.Builder, m mode) {
 			if name == p.name {
 				return "1"
 			}
-			return number(median(ratios(p, r.find(name, m.name), at)))
+			return number(some(median(ratios(p, r.find(name, m.name), at))))
 		}
 		var connects, requests []float64
 		for _, t := range p.turns {
 			connects, requests = append(connects, t.Connects...), append(requests, t.Requests...)
 		}
-		fmt.Fprintf(b, "| %s | %.2f | %.2f | %.2f, %.2f, %.2f | %.2f | %.2f | %.0f | %.0f | %s, %s | %s, %s |\n", p.name, median(connects), quantile(connects, 0.95),
-			p.median(func(t turn) float64 { return t.Name }), p.median(func(t turn) float64 { return t.Dial }), p.median(func(t turn) float64 { return t.TLS }),
-			median(requests), quantile(requests, 0.95), p.median(download), p.median(upload),
+		fmt.Fprintf(b, "| %s | %s | %s | %s, %s, %s | %s | %s | %s | %s | %s, %s | %s, %s |\n", p.name, number(median(connects)), number(quantile(connects, 0.95)),
+			number(p.median(func(t turn) float64 { return t.Name })), number(p.median(func(t turn) float64 { return t.Dial })), number(p.median(func(t turn) float64 { return t.TLS })),
+			number(median(requests)), number(quantile(requests, 0.95)), whole(p.median(download)), whole(p.median(upload)),
 			to(nameLoopback, download), to(nameLoopback, upload), to(nameSquid, connect), to(nameSquid, request))
+	}
+}
+
+// change writes what is different from the other build, within the rounds.
+func (r result) change(b *strings.Builder, m mode) {
+	if r.options.before == "" {
+		return
+	}
+	for _, name := range []string{nameProcess, nameGvisor} {
+		p, q := r.find(name, m.name), r.find(name+beforeSuffix, m.name)
+		if len(p.turns) == 0 || len(q.turns) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\n%s, %s, to before:", name, m.name)
+		for _, c := range []struct {
+			what string
+			at   func(turn) float64
+		}{{"connect", connect}, {"request", request}, {"download", download}, {"upload", upload}} {
+			list := ratios(p, q, c.at)
+			fmt.Fprintf(b, " %s %s (middle half %s to %s)", c.what, number(median(list)), number(quantile(list, 0.25)), number(quantile(list, 0.75)))
+		}
+		b.WriteString("\n")
 	}
 }
 
@@ -183,6 +214,21 @@ func number(x float64) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.2f", x)
+}
+
+// some is NaN for 0, which is a figure that a way was not asked for.
+func some(x float64) float64 {
+	if x == 0 {
+		return math.NaN()
+	}
+	return x
+}
+
+func whole(x float64) string {
+	if math.IsNaN(some(x)) {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f", x)
 }
 
 func median(list []float64) float64 { return quantile(list, 0.5) }
