@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -25,7 +26,7 @@ const gatewayUser = 0x71000000
 // Resolvers are asked instead of those of /etc/resolv.conf, if there are any. Without
 // a folder for ledgers they end with the keeper.
 func newKeeper(resolvers []netip.AddrPort, ledgers *ledger.Folder, log *slog.Logger) *keeper.Keeper {
-	return keeper.New(keeper.Config{
+	c := keeper.Config{
 		Start: func(f, stderr *os.File) (*host.Child, error) {
 			h := host.Helper{Args: []string{gate.Argv}, Files: []*os.File{f}, Stderr: stderr}
 			if host.IsRoot() {
@@ -34,12 +35,13 @@ func newKeeper(resolvers []netip.AddrPort, ledgers *ledger.Folder, log *slog.Log
 			return h.Start()
 		},
 		Settings: func() (control.Settings, error) { return gatewaySettings(resolvers) },
-		Event: func(e json.RawMessage) {
-			log.Info("network", "event", e)
-		},
-		Log:     log,
-		Ledgers: ledgers,
-	})
+		Log:      log,
+		Ledgers:  ledgers,
+	}
+	if log.Enabled(context.Background(), slog.LevelInfo) {
+		c.Event = func(e json.RawMessage) { log.Info("network", "event", e) }
+	}
+	return keeper.New(c)
 }
 
 // gatewaySettings are what the gateway cannot find out by itself, having no files.

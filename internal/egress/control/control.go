@@ -38,6 +38,7 @@ type Request struct {
 // Settings hold for all cells.
 type Settings struct {
 	Resolvers []netip.AddrPort `json:"resolvers"` // of rules that say "system"
+	Events    bool             `json:"events"`    // whether somebody hears them; denials are counted all the same
 }
 
 // Reply answers a request, or, with Seq 0, is an event.

@@ -66,7 +66,7 @@ func first() int {
 
 func second() int {
 	l, err := host.NewLink(os.NewFile(controlFD, "control"))
-	g := &gate{link: l, cells: map[string]*held{}, events: make(chan json.RawMessage, eventRoom)}
+	g := &gate{link: l, cells: map[string]*held{}, events: make(chan *event.Event, eventRoom)}
 	if err == nil {
 		g.room, err = newRoom()
 	}
@@ -91,7 +91,8 @@ const eventRoom = 4096
 
 type gate struct {
 	link   *host.Link
-	events chan json.RawMessage
+	events chan *event.Event
+	heard  atomic.Bool  // whether events are wanted
 	lost   atomic.Int64 // events for which there was no room, of any box
 
 	dialers dialers
@@ -143,9 +144,15 @@ func (g *gate) send(rep control.Reply) error {
 	return g.link.Send(b)
 }
 
+// tellEvents tells events at its own pace: no connection waits for it.
 func (g *gate) tellEvents() {
 	for e := range g.events {
-		if g.send(control.Reply{Event: e}) != nil {
+		b, err := json.Marshal(e)
+		if err != nil {
+			g.lost.Add(e.Lost + 1)
+			continue
+		}
+		if g.send(control.Reply{Event: b}) != nil {
 			return
 		}
 	}
@@ -158,6 +165,7 @@ func (g *gate) do(req control.Request, files []*os.File) (*box.Traffic, error) {
 			return nil, errors.New("cannot start: no settings came")
 		}
 		g.dialers.set(*req.Settings)
+		g.heard.Store(req.Settings.Events)
 		return nil, nil
 	case control.Attach:
 		return nil, g.attach(req, files)
@@ -260,16 +268,17 @@ func (g *gate) drop(name string, h *held) {
 
 // emit tells an event, or the next one that it was lost.
 func (g *gate) emit(e event.Event) {
-	e.Lost += g.lost.Swap(0)
-	b, err := json.Marshal(e)
-	if err == nil {
-		select {
-		case g.events <- b:
-			return
-		default:
-		}
+	if !g.heard.Load() {
+		return
 	}
-	g.lost.Add(e.Lost + 1)
+	told := e // on the heap only from here
+	told.Lost += g.lost.Swap(0)
+	select {
+	case g.events <- &told:
+		return
+	default:
+	}
+	g.lost.Add(told.Lost + 1)
 }
 
 func ledgerOf(f *os.File) (*ledger.Ledger, []ledger.Name, error) {

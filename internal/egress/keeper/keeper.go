@@ -38,7 +38,8 @@ type Config struct {
 	// Settings are asked for at each start.
 	Settings func() (control.Settings, error)
 	// Event is told of each decision, one line of JSON, in order; nil tells nobody.
-	// While it is slow, events are lost, and the gateway does not wait.
+	// While it is slow, events are lost, and the gateway does not wait. Where nobody
+	// is told, the gateway sends none.
 	Event func(json.RawMessage)
 	Log   *slog.Logger
 	// Ledgers are where boxes' ledgers are; nil keeps them as long as the keeper is.

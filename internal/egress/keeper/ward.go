@@ -135,6 +135,7 @@ func (k *Keeper) begin(ctx context.Context, w *ward) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	settings.Events = k.cfg.Event != nil
 	s, err := k.open()
 	if err != nil {
 		return nil, err
