@@ -91,6 +91,7 @@ type Cell struct {
 	last    atomic.Uint64 // the number of the last connection
 	tx, rx  atomic.Int64
 	budgets budgets
+	store   *sync.Pool
 	record  record
 	dialing chan struct{} // a place for each dial that is under way
 
@@ -126,7 +127,7 @@ func New(cfg Config) (*Cell, error) {
 }
 
 func open(cfg Config) (*Cell, error) {
-	c := &Cell{cfg: cfg, names: synth.New(), conns: map[*conn]struct{}{}, dialing: make(chan struct{}, maxDialing)}
+	c := &Cell{cfg: cfg, names: synth.New(), conns: map[*conn]struct{}{}, dialing: make(chan struct{}, maxDialing), store: newPieces()}
 	c.cfg.Timeouts = cfg.Timeouts.filled()
 	if c.cfg.Events == nil {
 		c.cfg.Events = func(event.Event) {}

@@ -324,7 +324,7 @@ func (x *exchange) post(up net.Conn, sent chan<- error) {
 		return
 	}
 	to := &sink{w: up}
-	err = relay(to, x.q.Body.Reader(x.client.in), x.q.Body.Kind == http1.Chunked, func(n int) bool { return x.o.pass(int64(n), 0) })
+	err = relay(x.o.cell.pieces(), to, x.q.Body.Reader(x.client.in), x.q.Body.Kind == http1.Chunked, func(n int) bool { return x.o.pass(int64(n), 0) })
 	broken = err != nil && !to.failed
 }
 
@@ -358,7 +358,7 @@ func (x *exchange) answer(s *server, p *http1.Response) bool {
 	if p.Bodiless(x.q.Method) {
 		return !closes
 	}
-	err := relay(x.client.box, p.Body.Reader(s.in), body.Kind == http1.Chunked, func(n int) bool { return x.o.pass(0, int64(n)) })
+	err := relay(x.o.cell.pieces(), x.client.box, p.Body.Reader(s.in), body.Kind == http1.Chunked, func(n int) bool { return x.o.pass(0, int64(n)) })
 	if err != nil {
 		x.o.abort("answer_broken") // a reset: what came must not look whole
 		return false
@@ -367,16 +367,15 @@ func (x *exchange) answer(s *server, p *http1.Response) bool {
 }
 
 // relay copies a body, in chunks if chunked. pass is asked before bytes go on.
-func relay(to io.Writer, from io.Reader, chunked bool, pass func(int) bool) error {
-	buf := make([]byte, bufferSize)
+func relay(p *pieces, to io.Writer, from io.Reader, chunked bool, pass func(int) bool) error {
+	defer p.end()
 	var out []byte
 	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			if !pass(n) {
+		data, err := p.read(from)
+		if len(data) > 0 {
+			if !pass(len(data)) {
 				return net.ErrClosed
 			}
-			data := buf[:n]
 			if chunked {
 				out = http1.AppendChunk(out[:0], data)
 				data = out

@@ -90,27 +90,23 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 	return rules.Verdict{}, true
 }
 
-// bufferSize is how many bytes one direction holds at once: what fits into one
-// packet with the largest heads of IPv6 and TCP. A piece that is a little larger
-// than a packet costs a second one, since no piece is cut to fill the first.
-const bufferSize = link.MTU - 40 - 60
-
 // splice passes bytes on in both directions until both have ended. An end in
-// one direction is passed on as such; an error ends both with a reset.
+// one direction is passed on as such; an error ends both with a reset. A hello
+// goes first, since an upstream waits for it.
 func (o *conn) splice(box *link.Conn, up *net.TCPConn, first peek.First) {
-	done := make(chan struct{})
 	var answered atomic.Bool // so that no second hello follows
+	hello := len(first.Bytes) - first.Rest
+	out := upward{o: o, up: up, answered: &answered}
+	if hello > 0 {
+		if !out.write(first.Bytes[:hello]) {
+			return
+		}
+		out.watch = &peek.Watch{}
+	}
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer o.guard()
-		hello := len(first.Bytes) - first.Rest
-		out := upward{o: o, up: up, answered: &answered}
-		if hello > 0 && !out.write(first.Bytes[:hello]) {
-			return
-		}
-		if hello > 0 {
-			out.watch = &peek.Watch{}
-		}
 		if first.Rest > 0 && !out.pass(first.Bytes[hello:]) {
 			return
 		}
@@ -191,10 +187,11 @@ type halfCloser interface {
 
 // copy reads until the end and gives pass each piece; false ends it.
 func (o *conn) copy(from, to halfCloser, readCode, closeCode string, pass func([]byte) bool) {
-	buf := make([]byte, bufferSize)
+	p := o.cell.pieces()
+	defer p.end()
 	for {
-		n, err := from.Read(buf)
-		if n > 0 && !pass(buf[:n]) {
+		b, err := p.read(from)
+		if len(b) > 0 && !pass(b) {
 			return
 		}
 		if errors.Is(err, io.EOF) {
