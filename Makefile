@@ -72,14 +72,18 @@ unit: agent ## all Go tests, the real walls included; root and rootless
 report:
 	@tail -n 1 bin/test-report.txt
 
+# As many targets at a time as there are cores, with one worker each: for all of them
+# the time is that of their part, and one that finds something ends it.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (60s)
-	@for pkg in $$(go list $(FUZZPKGS)); do \
-	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "== $$pkg $$target"; \
-	    go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
-	  done; \
-	done
+	@targets=""; for pkg in $$(go list $(FUZZPKGS)); do \
+	  found=$$(go test -list '^Fuzz' $$pkg) || { echo "$$found"; exit 1; }; \
+	  for target in $$(echo "$$found" | grep '^Fuzz'); do targets="$$targets $$pkg $$target"; done; \
+	done; \
+	echo $$targets | xargs -r -n 2 -P $$(nproc) sh -c ' \
+	  if out=$$(go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -parallel 1 $$0 2>&1); \
+	  then echo "$$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -n 1)"; \
+	  else echo "$$0 $$1:"; echo "$$out"; exit 255; fi'
 
 # What reads a box's packets, and what they are judged by: a little of it at every check.
 .PHONY: fuzz-gateway
