@@ -32,7 +32,8 @@ func Causes() []Cause {
 // LimitHit is one limit that a program touched.
 type LimitHit struct {
 	// Limit is the configuration name: memory, cpu, timeout_sec, idle_sec,
-	// max_processes, max_open_files, disk, max_files, max_output.
+	// max_processes, max_open_files, disk, max_files, max_output; or volume, for
+	// one that is full, which Source names.
 	Limit string `json:"limit"`
 	// Source names the account: "host cgroup v1 memory.oom_control", "guest
 	// kernel", "clock", "output counter", "watchdog".

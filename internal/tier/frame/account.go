@@ -26,11 +26,17 @@ func (b *Box) noteLimit(l wire.Limit) {
 	}
 }
 
+// same reports whether two hits are one: of the same limit and, where there may be more
+// than one of a kind, of the same thing.
+func same(a, b box.LimitHit) bool {
+	return a.Limit == b.Limit && (a.Limit != limitVolume || a.Source == b.Source)
+}
+
 func (k *book) add(h box.LimitHit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.limits {
-		if s.Limit == h.Limit {
+		if same(s, h) {
 			return
 		}
 	}
@@ -80,7 +86,7 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 			return box.Account{}, err
 		}
 	}
-	for _, h := range b.adapt.Touched(s) {
+	for _, h := range append(b.adapt.Touched(s), b.fullVolumes()...) {
 		b.book.add(h)
 	}
 	var host int64 // killed by the host's kernel

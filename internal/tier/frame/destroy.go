@@ -26,6 +26,7 @@ func (b *Box) Destroy(ctx context.Context) error {
 	if b.Child != nil {
 		errs = append(errs, endFirst(ctx, b.Spec.ID, b.Child, b.Group))
 	}
+	b.dropVolumes()
 	fault.Here("frame.first-ended")
 	if b.Conn != nil {
 		b.Conn.Close()

@@ -150,6 +150,11 @@ type Box struct {
 
 	ending atomic.Bool // Destroy was called; see Freeze
 
+	shelves struct { // volumes that the box may write to
+		sync.Mutex
+		all []shelf
+	}
+
 	site  *Site
 	adapt Adapter
 	lock  *os.File // held while this process owns the box

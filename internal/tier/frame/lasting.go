@@ -115,6 +115,7 @@ func (b *Box) Ended() <-chan struct{} { return b.Child.Done() }
 
 // Detach is of box.Lasting.
 func (b *Box) Detach() {
+	b.dropVolumes()
 	if b.Conn != nil {
 		b.Conn.Close()
 	}

@@ -130,7 +130,7 @@ func (r *run) finish(res box.Result, started time.Time) box.Result {
 		r.add(hit)
 	}
 	s := r.b.stats()
-	for _, hit := range r.b.adapt.Touched(s) {
+	for _, hit := range append(r.b.adapt.Touched(s), r.b.fullVolumes()...) {
 		r.add(hit)
 	}
 	r.b.told.Store(r.b.kills.Load()) // the next run's account begins here
@@ -333,7 +333,7 @@ func (r *run) add(h box.LimitHit) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.seen {
-		if s.Limit == h.Limit {
+		if same(s, h) {
 			return false
 		}
 	}

@@ -175,6 +175,9 @@ func (t *Tier) setupOf(spec box.Spec, img *image.Image, b *gbox) (setup, []*os.F
 	}
 	volumes, trees, weak, err := t.Volumes(spec, img)
 	passed, b.Weaker = append(passed, trees...), append(b.Weaker, weak...)
+	if err == nil {
+		err = b.KeepVolumes(spec.Volumes, trees)
+	}
 	if err != nil {
 		return s, passed, err
 	}

@@ -238,6 +238,9 @@ func (t *Tier) setupOf(ctx context.Context, spec box.Spec, img *image.Image, b *
 	s.Apart = len(img.Binds)
 	volumes, trees, weak, err := t.Volumes(spec, img)
 	passed, b.Weaker = append(passed, trees...), append(b.Weaker, weak...)
+	if err == nil {
+		err = b.KeepVolumes(spec.Volumes, trees)
+	}
 	if err != nil {
 		return s, passed, err
 	}

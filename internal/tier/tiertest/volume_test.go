@@ -156,6 +156,28 @@ func TestAVolumeIsFullAtItsSize(t *testing.T) {
 		file := s.volume(t)
 		b := p.onVolume(t, s, file, false)
 		g := use(t, b)
+		full := func(source string) {
+			t.Helper()
+			a, err := b.Account(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, h := range a.Limits {
+				if h.Limit == "volume" {
+					got += h.Source + ";"
+				}
+			}
+			if got != source {
+				t.Errorf("limits that were met: %+v, want %q", a.Limits, source)
+			}
+		}
+		full("")
+		run(t, g, "head -c 1500000 /dev/zero > /data/some")
+		full("")
+		run(t, g, "cat /dev/zero > /data/all 2> /dev/null || true")
+		full("size of volume data;")
+		run(t, g, "rm /data/*")
 		out := run(t, g, `cd /data; df -k . | tail -1 | while read a size b; do echo size $size; done
 			cat /dev/zero > big 2> why; echo code $?; stat -c 'wrote %s' big; rm big; cat why
 			i=0; while true > f$i; do i=$((i+1)); done 2> why2; ls | wc -l; tail -1 why2; echo mine > /workspace/still`)
@@ -174,6 +196,7 @@ func TestAVolumeIsFullAtItsSize(t *testing.T) {
 		if strings.Count(out, "No space left on device") < 1 {
 			t.Error("nobody is told why")
 		}
+		full("size of volume data;inodes of volume data;")
 		a, err := b.Account(t.Context())
 		if err != nil || a.Written > 2<<20 {
 			t.Errorf("what is on the volume counts as the box's disk: %d, %v", a.Written, err)
