@@ -201,6 +201,12 @@ func (x *exchange) serve(s *server) bool {
 	select {
 	case err := <-sent:
 		keep = keep && err == nil
+		if bad := (*http1.Error)(nil); errors.As(err, &bad) { // the upstream has not waited for the body
+			x.verdict = rules.Verdict{Rule: x.verdict.Rule, Code: rules.Code(bad.Code), Reason: bad.Why}
+			e := x.event()
+			e.Decision, e.Code, e.Status, e.Reason = event.Deny, bad.Code, x.status, bad.Why
+			x.o.cell.emit(e)
+		}
 	case <-late.C: // the upstream has answered before it had the whole request
 		x.o.abort("upstream_early")
 		<-sent

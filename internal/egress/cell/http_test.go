@@ -566,6 +566,40 @@ func TestAnEarlyAnswerIsHeard(t *testing.T) {
 	}
 }
 
+// A body that is none is a denial also if the upstream has answered before it came;
+// and its request is told of once.
+func TestABrokenBodyIsDeniedBehindAnEarlyAnswer(t *testing.T) {
+	w := newWorld()
+	var a recorder
+	w.host(t, "a.example.com", "8.8.4.4", "80", func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		a.serve(c)
+	})
+	f := newFarm(t, w, load(t, webPolicy))
+	conn := f.dialName("a.example.com", "80")
+	_, _ = io.WriteString(conn, "POST /say HTTP/1.1\r\nHost: a.example.com\r\nTransfer-Encoding: chunked\r\n\r\n")
+	if status, body := lastAnswer(t, conn, 1); status != 200 || body != "ok" {
+		t.Fatalf("%d %q", status, body)
+	}
+	_, _ = io.WriteString(conn, "+4\r\nbody\r\n0\r\n\r\n")
+	if e := f.denied("http_malformed"); e.Kind != event.HTTP || e.Path != "/say" {
+		t.Errorf("%+v", e)
+	}
+	if !ended(conn) {
+		t.Error("the connection is still open")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.events {
+		if e.Kind == event.HTTP && e.Decision == event.Allow {
+			t.Errorf("and it is told that it was allowed: %+v", e)
+		}
+	}
+	if strings.Contains(a.text(), "body") {
+		t.Errorf("the upstream got %q", a.text())
+	}
+}
+
 func TestAnUpstreamThatDoesNotAnswerIsTold(t *testing.T) {
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "80", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
