@@ -312,7 +312,26 @@ func readings(path string) []string {
 	if end > 0 && end < len(out) {
 		all = append(all, strings.Join(out[:end], "/"))
 	}
+	last := len(out) - 1
+	if stem, format, ok := cutLast(out[last]); ok && isFormat(format) {
+		out[last] = stem
+		all = append(all, strings.Join(out, "/"))
+	}
 	return all
+}
+
+func cutLast(s string) (stem, rest string, ok bool) {
+	i := strings.LastIndexByte(s, '.')
+	if i <= 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// isFormat reports whether an ending may be a format's: a letter, and up to 7 letters
+// or digits.
+func isFormat(s string) bool {
+	return s != "" && len(s) <= 8 && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
 // likeness maps a character to the one that some server or file system takes it for;
