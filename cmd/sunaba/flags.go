@@ -222,6 +222,11 @@ func (f *runFlags) configure(file string, settings []setting) error {
 	default: // who says what may be reached need not say that there is a network
 		f.cfg.Net.Mode = box.NetAllowlist
 	}
+	if file != "" {
+		if err := checkConfigFile(file, writable(f.cfg, f.folders()...)); err != nil {
+			return err
+		}
+	}
 	if err := f.network(); err != nil {
 		return err
 	}

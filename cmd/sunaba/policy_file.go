@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/sunaba-dev/sunaba/box"
@@ -94,10 +95,26 @@ func readBoxPolicy(file string, folders []string) (*rules.Policy, error) {
 	return rules.Load(file, text)
 }
 
-// outOfReach says how a box, or another user of this host, could write an open
-// file: by the file itself, or by a folder above it. A further name of the file
-// (a hard link, a bind mount) is not found by looking upwards; where boxes may
-// write anything, a file with several names is refused.
+// checkConfigFile refuses a configuration that the box itself could write, which lives
+// under it: it decides about all walls, and the box would choose them at the next run.
+// Who else may write it is its owner's matter, as with any program's configuration.
+func checkConfigFile(file string, folders []string) error {
+	if len(folders) == 0 {
+		return nil
+	}
+	f, err := openPolicy(file)
+	if err != nil {
+		return fmt.Errorf("cannot open configuration: %w", err)
+	}
+	defer f.Close()
+	if err := outOfBoxes(f, folders, func(string, fs.FileInfo) error { return nil }); err != nil {
+		return box.Errorf(box.Denied, "load configuration", "cannot use configuration %s: %v", file, err).
+			WithHint("keep it in a folder that no box can write")
+	}
+	return nil
+}
+
+// outOfReach says how a box, or another user of this host, could write an open file.
 func outOfReach(f *os.File, folders []string) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -114,6 +131,27 @@ func outOfReach(f *os.File, folders []string) error {
 	case st.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("others than its owner may write it (mode %04o)", st.Mode().Perm())
 	}
+	return outOfBoxes(f, folders, func(dir string, info fs.FileInfo) error {
+		sys, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case !ok || !ours(sys.Uid):
+			return fmt.Errorf("the folder %s above it belongs to another user", dir)
+		case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+			return fmt.Errorf("others may write to the folder %s above it (mode %04o)", dir, info.Mode().Perm())
+		}
+		return nil
+	})
+}
+
+// outOfBoxes says how a box that may write to folders could write an open file: by the
+// file itself, or by a folder above it, of each of which above is asked, too. A further
+// name of the file (a hard link, a bind mount) is not found by looking upwards; where
+// boxes may write anything, a file with several names is refused.
+func outOfBoxes(f *os.File, folders []string, above func(dir string, info fs.FileInfo) error) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	var writable []fs.FileInfo
 	for _, dir := range folders {
 		info, err := os.Stat(dir)
@@ -125,24 +163,23 @@ func outOfReach(f *os.File, folders []string) error {
 			writable = append(writable, info)
 		}
 	}
-	if len(writable) > 0 && sys.Nlink > 1 {
-		return fmt.Errorf("it has %d names, and the box may write to a folder where one of them may be", sys.Nlink)
+	if sys, ok := st.Sys().(*syscall.Stat_t); len(writable) > 0 && st.Mode().IsRegular() && (!ok || sys.Nlink > 1) {
+		return fmt.Errorf("it has more names than one, and the box may write to a folder where one of them may be")
 	}
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {
 		return fmt.Errorf("its place is not known: %w", err)
+	}
+	if !strings.HasPrefix(name, "/") && len(writable) > 0 {
+		return nil // a pipe of the caller's
 	}
 	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil {
 			return fmt.Errorf("its place is not known: %w", err)
 		}
-		sys, ok := info.Sys().(*syscall.Stat_t)
-		switch {
-		case !ok || !ours(sys.Uid):
-			return fmt.Errorf("the folder %s above it belongs to another user", dir)
-		case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
-			return fmt.Errorf("others may write to the folder %s above it (mode %04o)", dir, info.Mode().Perm())
+		if err := above(dir, info); err != nil {
+			return err
 		}
 		for _, w := range writable {
 			if os.SameFile(w, info) || os.SameFile(w, st) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/config"
 )
 
 // TestAPolicyIsNeverReadFromWhereABoxMayWrite has case L 142 of the attack
@@ -81,6 +83,16 @@ func TestAPolicyIsNeverReadFromWhereABoxMayWrite(t *testing.T) {
 			t.Errorf("%s: %v, want a denial with %q", c.what, err, c.refused)
 		}
 	}
+	// A configuration is refused for what a box could do, and not for what others could.
+	for file, refused := range map[string]string{inside: "may write to it", below: "may write to it", link: "may write to it", hard: "names", outside: "", open: "", deep: "", "/dev/null": ""} {
+		err := checkConfigFile(file, []string{other, work})
+		if refused == "" && err != nil || refused != "" && (err == nil || !strings.Contains(err.Error(), refused) || box.KindOf(err) != box.Denied) {
+			t.Errorf("as a configuration, %s: %v, want %q", file, err, refused)
+		}
+		if err := checkConfigFile(file, nil); err != nil {
+			t.Errorf("as a configuration, without mounts, %s: %v", file, err)
+		}
+	}
 	if os.Geteuid() == 0 {
 		must(os.Chown(outside, 65534, 65534))
 		if _, err := readBoxPolicy(outside, nil); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
@@ -124,8 +136,9 @@ func TestFlagsMakeAPolicy(t *testing.T) {
 		{[]string{"--config", byList, "--network", "none", "x"}, "none"},
 		{[]string{"--network", "allowlist", "--network-policy", filepath.Join(dir, "policy.yaml"), "x"}, "a.test"},
 		{[]string{"--config", byFile, "--allow", "b.test", "x"}, "give one of them"},
-		{[]string{"--allow", "a.test", "x"}, "--allow without a network"},
-		{[]string{"--network-policy", "p.yaml", "x"}, "--network-policy without a network"},
+		{[]string{"--allow", "a.test", "x"}, "a.test"},
+		{[]string{"--network", "none", "--allow", "a.test", "x"}, "--allow beside --network none"},
+		{[]string{"--network-policy", filepath.Join(dir, "no.yaml"), "x"}, "cannot open policy"},
 		{[]string{"--network", "allowlist", "--network-policy", filepath.Join(dir, "no.yaml"), "x"}, "cannot open policy"},
 		{[]string{"--config", byFile, "--mount", dir + ":/workspace/p:rw", "x"}, "may write to it"},
 		{[]string{"--config", byFile, "--out", dir, "x"}, "may write to it"},
@@ -148,5 +161,29 @@ func TestFlagsMakeAPolicy(t *testing.T) {
 				t.Errorf("%v: %+v", c.args, v)
 			}
 		}
+	}
+}
+
+// An agent that may write to its workspace does not choose its own walls there.
+func TestAConfigurationInTheWorkspaceIsRefused(t *testing.T) {
+	top := t.TempDir()
+	work := filepath.Join(top, "work")
+	text := "sandbox:\n  filesystem:\n    read_write_mounts: [{host: " + work + ", container: /work}]\n"
+	inside, outside := filepath.Join(work, "sunaba.yaml"), filepath.Join(top, "sunaba.yaml")
+	if err := errors.Join(os.Mkdir(work, 0o755), os.WriteFile(inside, []byte(text), 0o644), os.WriteFile(outside, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var f runFlags
+	f.cfg = config.Default()
+	if err := f.configure(inside, nil); err == nil || box.KindOf(err) != box.Denied {
+		t.Errorf("in the workspace: %v", err)
+	}
+	f = runFlags{cfg: config.Default()}
+	if err := f.configure(outside, nil); err != nil {
+		t.Errorf("beside it: %v", err)
+	}
+	f = runFlags{cfg: config.Default(), out: top}
+	if err := f.configure(outside, nil); err == nil || box.KindOf(err) != box.Denied {
+		t.Errorf("where files come out: %v", err)
 	}
 }

@@ -113,10 +113,15 @@ func networkPolicy(cfg config.Config, folders ...string) (*rules.Policy, error) 
 	if p, err := cfg.Policy(); p != nil || err != nil {
 		return p, err
 	}
+	return readBoxPolicy(cfg.PolicyFile, writable(cfg, folders...))
+}
+
+// writable are the folders of this host that a box may write to.
+func writable(cfg config.Config, folders ...string) []string {
 	for _, m := range cfg.Mounts {
 		if !m.ReadOnly {
 			folders = append(folders, m.Source)
 		}
 	}
-	return readBoxPolicy(cfg.PolicyFile, folders)
+	return folders
 }

@@ -27,8 +27,8 @@ func TestARequestsSandboxIsReadAsAFileIs(t *testing.T) {
 		`{"filesystem":{"host_prefixes":["/opt/tools"]}}`:                     "host_prefixes",
 		`{"network":{"mode":"allowlist","policy":"/etc/sunaba/policy.yaml"}}`: "network.policy in a request",
 		`{"network":{"mode":"allowlist","allowlist":["*.com"]}}`:              "top-level",
-		`{"network":{"allowlist":["a.test"]}}`:                                "no effect",
-		`{}{}`:                                                                "no JSON object",
+		`{"network":{"mode":"none","allowlist":["a.test"]}}`:                  "no effect",
+		`{}{}`: "no JSON object",
 	} {
 		if _, err := wishOf([]byte(bad), networkBounds{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want something with %q", bad, err, want)
