@@ -12,7 +12,6 @@ package tenant
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,8 +47,7 @@ type Gate struct {
 	starts int // free
 	making map[string]int
 	used   map[string]Amounts
-	lines  map[string][]*waiter
-	turn   []string // tenants with a line, whose turn is next first
+	lines  lines[*waiter]
 }
 
 type waiter struct {
@@ -59,7 +57,7 @@ type waiter struct {
 
 // NewGate returns an empty gate.
 func NewGate(r Rules) *Gate {
-	return &Gate{rules: r, starts: max(r.Starts, 1), making: map[string]int{}, used: map[string]Amounts{}, lines: map[string][]*waiter{}}
+	return &Gate{rules: r, starts: max(r.Starts, 1), making: map[string]int{}, used: map[string]Amounts{}}
 }
 
 // Pass is an admission. Its methods may each be called any number of times.
@@ -87,15 +85,12 @@ func (g *Gate) Enter(ctx context.Context, tenant string, wants Amounts, patient 
 		return nil, retry(box.Errorf(box.Exhausted, op, "cannot make a box: the tenant's share of %s (%d) is used up", what, most).
 			WithHint("destroy boxes that are not needed any more"), time.Second)
 	}
-	if len(g.lines[tenant]) >= max(g.rules.Line, 1) {
+	if n := len(g.lines.of[tenant]); n >= max(g.rules.Line, 1) {
 		g.mu.Unlock()
-		return nil, retry(box.Errorf(box.Exhausted, op, "cannot make a box: %d requests of this tenant wait already", len(g.lines[tenant])), time.Second)
+		return nil, retry(box.Errorf(box.Exhausted, op, "cannot make a box: %d requests of this tenant wait already", n), time.Second)
 	}
 	w := &waiter{wants: wants, in: make(chan struct{})}
-	if len(g.lines[tenant]) == 0 {
-		g.turn = append(g.turn, tenant)
-	}
-	g.lines[tenant] = append(g.lines[tenant], w)
+	g.lines.add(tenant, w)
 	g.serve()
 	g.mu.Unlock()
 
@@ -141,11 +136,7 @@ func (g *Gate) Used(tenant string) (used, most Amounts) {
 func (g *Gate) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := 0
-	for _, l := range g.lines {
-		n += len(l)
-	}
-	return n
+	return g.lines.all()
 }
 
 func (g *Gate) pass(tenant string, has Amounts) *Pass {
@@ -175,29 +166,22 @@ func (g *Gate) pass(tenant string, has Amounts) *Pass {
 	}
 }
 
-// serve admits as many as can be. The tenant that was served goes to the end;
-// one whose share has no room is passed over, and so is one that makes as many as it
-// may: what is in a box can make its start take long. The lock is held.
+// serve admits as many as can be. A tenant whose share has no room is passed over,
+// and so is one that makes as many as it may: what is in a box can make its start
+// take long. The lock is held.
 func (g *Gate) serve() {
-	for i := 0; i < len(g.turn) && g.starts > 0; {
-		tenant := g.turn[i]
-		w := g.lines[tenant][0]
-		next := g.used[tenant].plus(w.wants, 1)
-		if what, _ := over(next, g.rules.Share); what != "" || g.making[tenant] >= max(g.rules.Starts-1, 1) {
-			i++
-			continue
+	for g.starts > 0 {
+		tenant, w, ok := g.lines.next(func(tenant string, w *waiter) bool {
+			what, _ := over(g.used[tenant].plus(w.wants, 1), g.rules.Share)
+			return what == "" && g.making[tenant] < max(g.rules.Starts-1, 1)
+		})
+		if !ok {
+			return
 		}
 		g.starts--
 		g.making[tenant]++
-		g.used[tenant] = next
+		g.used[tenant] = g.used[tenant].plus(w.wants, 1)
 		close(w.in)
-		g.turn = slices.Delete(g.turn, i, i+1)
-		if g.lines[tenant] = g.lines[tenant][1:]; len(g.lines[tenant]) > 0 {
-			g.turn = append(g.turn, tenant)
-		} else {
-			delete(g.lines, tenant)
-		}
-		i = 0
 	}
 }
 
@@ -205,16 +189,11 @@ func (g *Gate) serve() {
 func (g *Gate) leave(tenant string, w *waiter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.Index(g.lines[tenant], w)
-	if i < 0 {
-		return false
+	stood := g.lines.leave(tenant, w)
+	if stood {
+		g.serve() // whoever stood behind may have room where this one had none
 	}
-	if g.lines[tenant] = slices.Delete(g.lines[tenant], i, i+1); len(g.lines[tenant]) == 0 {
-		delete(g.lines, tenant)
-		g.turn = slices.DeleteFunc(g.turn, func(t string) bool { return t == tenant })
-	}
-	g.serve() // whoever stood behind may have room where this one had none
-	return true
+	return stood
 }
 
 // over names the first amount that is over its bound.

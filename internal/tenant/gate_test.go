@@ -157,8 +157,8 @@ func TestNothingIsLostUnderAStorm(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if g.starts != 2 || len(g.used)+len(g.lines)+len(g.turn) != 0 {
-		t.Errorf("left: %d starts, %v, %v, %v", g.starts, g.used, g.lines, g.turn)
+	if g.starts != 2 || len(g.used)+len(g.lines.of)+len(g.lines.order) != 0 {
+		t.Errorf("left: %d starts, %v, %v, %v", g.starts, g.used, g.lines.of, g.lines.order)
 	}
 }
 

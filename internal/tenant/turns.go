@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,13 +24,12 @@ type Turns struct {
 	mu    sync.Mutex
 	free  int
 	has   map[string]int
-	lines map[string][]chan struct{} // each closed when its turn comes
-	order []string                   // tenants with a line, whose turn is next first
+	lines lines[chan struct{}] // each closed when its turn comes
 }
 
 // NewTurns returns one that nobody is at.
 func NewTurns(r TurnRules) *Turns {
-	return &Turns{rules: r, free: max(r.All, 1), has: map[string]int{}, lines: map[string][]chan struct{}{}}
+	return &Turns{rules: r, free: max(r.All, 1), has: map[string]int{}}
 }
 
 // Take waits for a turn; done, which may be called any number of times, ends it.
@@ -39,15 +37,12 @@ func NewTurns(r TurnRules) *Turns {
 // of ctx.
 func (t *Turns) Take(ctx context.Context, tenant string) (done func(), err error) {
 	t.mu.Lock()
-	if n := len(t.lines[tenant]); n >= max(t.rules.Line, 1) {
+	if n := len(t.lines.of[tenant]); n >= max(t.rules.Line, 1) {
 		t.mu.Unlock()
 		return nil, retry(box.Errorf(box.Exhausted, op, "cannot begin: %d requests of this tenant wait for their turn already", n), time.Second)
 	}
 	in := make(chan struct{})
-	if len(t.lines[tenant]) == 0 {
-		t.order = append(t.order, tenant)
-	}
-	t.lines[tenant] = append(t.lines[tenant], in)
+	t.lines.add(tenant, in)
 	t.serve()
 	t.mu.Unlock()
 	var over sync.Once
@@ -75,22 +70,14 @@ func (t *Turns) end(tenant string) {
 
 // serve gives turns to as many as may have one. The lock is held.
 func (t *Turns) serve() {
-	for i := 0; i < len(t.order) && t.free > 0; {
-		tenant := t.order[i]
-		if t.has[tenant] >= max(t.rules.Each, 1) {
-			i++
-			continue
+	for t.free > 0 {
+		tenant, in, ok := t.lines.next(func(tenant string, _ chan struct{}) bool { return t.has[tenant] < max(t.rules.Each, 1) })
+		if !ok {
+			return
 		}
-		close(t.lines[tenant][0])
 		t.free--
 		t.has[tenant]++
-		t.order = slices.Delete(t.order, i, i+1)
-		if t.lines[tenant] = t.lines[tenant][1:]; len(t.lines[tenant]) > 0 {
-			t.order = append(t.order, tenant)
-		} else {
-			delete(t.lines, tenant)
-		}
-		i = 0
+		close(in)
 	}
 }
 
@@ -98,13 +85,5 @@ func (t *Turns) serve() {
 func (t *Turns) leave(tenant string, in chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.Index(t.lines[tenant], in)
-	if i < 0 {
-		return false
-	}
-	if t.lines[tenant] = slices.Delete(t.lines[tenant], i, i+1); len(t.lines[tenant]) == 0 {
-		delete(t.lines, tenant)
-		t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == tenant })
-	}
-	return true
+	return t.lines.leave(tenant, in)
 }

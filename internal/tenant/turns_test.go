@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 )
@@ -67,7 +68,7 @@ func TestLinesOfTenantsTakeTurns(t *testing.T) {
 		if !slices.Equal(order, []string{"a", "b", "c", "a", "a"}) {
 			t.Error(order)
 		}
-		if turns.free != 1 || len(turns.has) != 0 || len(turns.lines) != 0 || len(turns.order) != 0 {
+		if turns.free != 1 || len(turns.has) != 0 || len(turns.lines.of) != 0 || len(turns.lines.order) != 0 {
 			t.Errorf("left: %+v", turns)
 		}
 	})
@@ -98,8 +99,35 @@ func TestALineForTurnsIsShortAndCanBeLeft(t *testing.T) {
 		held()
 		take(t, turns, "b")()
 		take(t, turns, "a")()
-		if turns.free != 1 || len(turns.has) != 0 || len(turns.lines) != 0 || len(turns.order) != 0 {
+		if turns.free != 1 || len(turns.has) != 0 || len(turns.lines.of) != 0 || len(turns.lines.order) != 0 {
 			t.Errorf("left: %+v", turns)
 		}
+	})
+}
+
+// As many tenants as there are turns, and more, keep theirs for as long as they can:
+// another one waits behind one step of each, and not behind their lines.
+func TestAnotherTenantWaitsForOneStepOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step, all = 20 * time.Second, 3
+		turns := NewTurns(TurnRules{All: all, Each: 2, Line: 64})
+		for _, tenant := range []string{"a", "b", "c", "d", "e", "f"} {
+			for range 10 {
+				go func() {
+					done, err := turns.Take(t.Context(), tenant)
+					if err == nil {
+						time.Sleep(step)
+						done()
+					}
+				}()
+			}
+		}
+		synctest.Wait()
+		begun := time.Now()
+		take(t, turns, "another")()
+		if waited := time.Since(begun); waited < step || waited > (6/all+1)*step {
+			t.Errorf("it waited for %v", waited)
+		}
+		time.Sleep(time.Hour) // until all are done
 	})
 }
