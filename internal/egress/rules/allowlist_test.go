@@ -1,7 +1,9 @@
 package rules_test
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,5 +140,50 @@ func TestAListHasWarningsToo(t *testing.T) {
 	}
 	if w := short(t, "*.workers.dev").Warnings(); len(w) != 1 || !strings.Contains(w[0], "many owners") {
 		t.Errorf("%q", w)
+	}
+}
+
+// TestTheShortFormIsTheLongForm: one line of the short form is taken if what it says
+// in the long form is, and means that and nothing else.
+func TestTheShortFormIsTheLongForm(t *testing.T) {
+	taken, refused := 0, 0
+	for _, host := range []string{"a.example.com", "*.a.example.com", "*.com", "*.co.uk", "*.kawasaki.jp", "*", "*.localhost", "xn--bcher-kva.example", "b\u00fccher.example", "A.example.com", "a.example.com.", "a..b", "localhost", "x.localhost", "intranet",
+		"a.internal", "*.internal", "metadata.google.internal", "x.onion", "10.0.0.1", "2130706433", "1.0", "0x7f.1", "x.in-addr.arpa", "a_b.example.com", "-a.example.com", "a b.example.com", "", strings.Repeat("a", 64) + ".com"} {
+		for _, port := range []string{"", "80", "443", "22", "53", "8080", "65535", "65536", "0", "080", "-1", "+80", "1e2"} {
+			for _, protocol := range []string{"", "http", "tcp"} {
+				short, long := host, fmt.Sprintf("host: %q", host)
+				if port != "" {
+					short, long = short+":"+port, long+", port: "+port
+				}
+				switch {
+				case protocol != "":
+					short, long = short+"/"+protocol, long+", protocol: "+protocol
+				case port != "80":
+					long += ", tls: splice"
+				}
+				if port == "" && protocol != "" {
+					continue // the short form has no protocol without a port
+				}
+				p, err := rules.FromAllowlist([]string{short})
+				want, wrong := rules.Load("p.yaml", []byte("version: 1\nhosts: [ { "+long+" } ]\n"))
+				if (err == nil) != (wrong == nil) {
+					t.Errorf("%q: %v, and { %s }: %v", short, err, long, wrong)
+				}
+				if err != nil || wrong != nil {
+					refused++
+					continue
+				}
+				taken++
+				got := *p
+				got.Short, got.Hosts = false, slices.Clone(p.Hosts)
+				got.Hosts[0].Name = want.Hosts[0].Name
+				if string(got.JSON()) != string(want.JSON()) {
+					t.Errorf("%q is %s, and { %s } is %s", short, got.JSON(), long, want.JSON())
+				}
+			}
+		}
+	}
+	if taken < 40 || refused < 400 {
+		t.Errorf("%d were taken, %d refused", taken, refused)
 	}
 }
