@@ -46,6 +46,9 @@ var ErrFull = errors.New("cannot write it down: the box's ledger is full")
 
 type key [16]byte
 
+// digest stands for a name.
+type digest [8]byte
+
 // Ledger is one box's. It is safe for concurrent use. Two of one file must not be
 // open at once.
 type Ledger struct {
@@ -53,7 +56,8 @@ type Ledger struct {
 	file  *os.File // nil: names are not written down
 	page  []byte   // the slots; nil once it is closed
 	index map[key]int
-	end   int64 // of the lines
+	end   int64             // of the lines
+	last  map[uint32]digest // the last name of each place
 	now   func() time.Time
 }
 
@@ -98,7 +102,7 @@ func read(f *os.File) (*Ledger, []Name, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot map it: %w", err)
 	}
-	l := &Ledger{file: f, page: page, index: map[key]int{}, now: time.Now}
+	l := &Ledger{file: f, page: page, index: map[key]int{}, last: map[uint32]digest{}, now: time.Now}
 	names, err := l.begin()
 	if err != nil {
 		return nil, nil, errors.Join(err, unix.Munmap(page))
@@ -125,6 +129,9 @@ func (l *Ledger) begin() ([]Name, error) {
 	}
 	names, end, err := readNames(l.file)
 	l.end = end
+	for _, n := range names {
+		l.last[n.Place] = digestOf(n.Name)
+	}
 	return names, err
 }
 

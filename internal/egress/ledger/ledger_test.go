@@ -125,6 +125,22 @@ func TestNamesAreKnownToTheNextGateway(t *testing.T) {
 	}
 }
 
+// Names that a box is told again take no more room, but for a place that had another
+// name meanwhile.
+func TestWhatIsWrittenDownIsNotWrittenAgain(t *testing.T) {
+	f := file(t, "300 a.example.com\n")
+	l, _ := again(t, f)
+	for _, n := range []Name{{"a.example.com", 300}, {"b.example.com", 301}, {"a.example.com", 300}, {"b.example.com", 301}, {"c.example.com", 300}, {"c.example.com", 300}, {"a.example.com", 300}} {
+		if err := l.Note(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := Names(f)
+	if want := "300 a.example.com\n301 b.example.com\n300 c.example.com\n300 a.example.com\n"; err != nil || string(text) != want {
+		t.Errorf("%q (%v)", text, err)
+	}
+}
+
 func TestAFullLedgerRefuses(t *testing.T) {
 	f := file(t, "")
 	l, _ := again(t, f)
@@ -142,7 +158,7 @@ func TestAFullLedgerRefuses(t *testing.T) {
 	long := hostname.Name(strings.Repeat("a23456789.", 25) + "com")
 	var err error
 	for n := 0; err == nil && n < lines; n++ {
-		err = l.Note(Name{long, 300})
+		err = l.Note(Name{long, uint32(300 + n)})
 	}
 	if st, serr := f.Stat(); !errors.Is(err, ErrFull) || serr != nil || st.Size() > Size {
 		t.Errorf("%v, %d bytes", err, st.Size())

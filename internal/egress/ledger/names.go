@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -17,14 +18,16 @@ type Name struct {
 	Place uint32
 }
 
-// Note writes down a name.
+// Note writes down a name, unless the last that was written down of its place is that
+// name: a box that goes through more names than are remembered is told the same again
+// and again.
 func (l *Ledger) Note(n Name) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.page == nil {
 		return os.ErrClosed
 	}
-	if l.file == nil {
+	if l.file == nil || l.last[n.Place] == digestOf(n.Name) {
 		return nil
 	}
 	line := n.line(nil)
@@ -35,7 +38,13 @@ func (l *Ledger) Note(n Name) error {
 		return fmt.Errorf("cannot write a name down: %w", err)
 	}
 	l.end += int64(len(line))
+	l.last[n.Place] = digestOf(n.Name)
 	return nil
+}
+
+func digestOf(n hostname.Name) digest {
+	sum := sha256.Sum256([]byte(n))
+	return digest(sum[:])
 }
 
 func (n Name) line(to []byte) []byte {
