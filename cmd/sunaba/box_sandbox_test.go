@@ -41,9 +41,6 @@ func TestEveryFlagReachesTheDaemonAsItsKey(t *testing.T) {
 		fs.SetOutput(io.Discard)
 		f.define(fs)
 		line := []string{"--" + name + "=" + v}
-		if name == "allow" || name == "network-policy" { // which has no effect without a network
-			line = append(line, "--network=allowlist")
-		}
 		if err := fs.Parse(line); err != nil {
 			t.Errorf("--%s: %v", name, err)
 			continue

@@ -62,6 +62,9 @@ func TestRequestsReachNoNetworkOfTheOperators(t *testing.T) {
 		{`"limits":{"conns":257}`, some, "limits.conns to 257"},
 		{`"limits":{"conns":8,"tx_bytes":"1t","rate":"9999/s"}`, networkBounds{}, ""},
 		{`"limits":{"header_bytes":"64k"}`, some, "limits.header_bytes"},
+		{`"limits":{"idle":"10m"}`, some, ""},
+		{`"limits":{"idle":"601s"}`, some, "limits.idle to 10m1s"},
+		{`"limits":{"idle":"601s"}`, networkBounds{own: true}, ""},
 	} {
 		w, err := wishOf(with(c.rules), c.bounds)
 		switch {

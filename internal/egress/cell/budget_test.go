@@ -2,6 +2,7 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -152,6 +153,36 @@ func TestBytesHaveABudget(t *testing.T) {
 	}
 }
 
+// The time is the policy's, also when it is changed while the connection stands; without
+// one in it, it is long enough for an answer that a server thinks about.
+func TestAPolicySaysForHowLongAConnectionMayStand(t *testing.T) {
+	w := newWorld()
+	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
+	for name, c := range map[string]struct {
+		policy, gateway time.Duration
+		ends            bool
+	}{
+		"shorter than the gateway's": {time.Second, time.Hour, true},
+		"longer than the gateway's":  {time.Hour, 300 * time.Millisecond, false},
+		"none":                       {0, 300 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t, w, limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.Idle = c.policy }), func(cfg *Config) { cfg.Timeouts.Idle = c.gateway })
+			conn := f.dialName("a.example.com", "5432")
+			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			_, err := conn.Read(make([]byte, 1))
+			var ne net.Error
+			if timeout := errors.As(err, &ne) && ne.Timeout(); err == nil || timeout == c.ends {
+				t.Errorf("after 5 s: %v", err)
+			}
+		})
+	}
+	if d := (Timeouts{}).filled().Idle; d != 10*time.Minute {
+		t.Errorf("without one in the policy: %s", d)
+	}
+}
+
 func TestAConnectionOnWhichNothingMovesEnds(t *testing.T) {
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
@@ -173,6 +204,9 @@ func TestAConnectionOnWhichNothingMovesEnds(t *testing.T) {
 		t.Error("it goes on")
 	}
 	f.event(func(e event.Event) bool { return e.Kind == event.Close && e.Code == "idle" }, "the end")
+	if e := f.denied("idle"); !strings.Contains(e.Reason, "no byte moved on it for 200ms") || e.Fix == "" {
+		t.Errorf("it is told as %+v", e)
+	}
 	<-stop
 }
 

@@ -65,14 +65,14 @@ type Room interface {
 type Timeouts struct {
 	Hello time.Duration // for the first bytes; 5 s
 	Head  time.Duration // for a request's head; 10 s
-	Idle  time.Duration // for any byte in either direction; 60 s
+	Idle  time.Duration // for any byte in either direction, if the policy does not say; rules.DefaultIdle
 }
 
 func (t Timeouts) filled() Timeouts {
 	for _, f := range []struct {
 		d    *time.Duration
 		want time.Duration
-	}{{&t.Hello, 5 * time.Second}, {&t.Head, 10 * time.Second}, {&t.Idle, 60 * time.Second}} {
+	}{{&t.Hello, 5 * time.Second}, {&t.Head, 10 * time.Second}, {&t.Idle, rules.DefaultIdle}} {
 		if *f.d == 0 {
 			*f.d = f.want
 		}

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -246,16 +247,24 @@ func (o *conn) accept(f *link.Flow) *link.Conn {
 		return nil
 	}
 	o.box = box
-	wait := o.cell.cfg.Timeouts.Idle
+	wait := o.cell.idleFor()
 	o.idle = time.AfterFunc(wait, o.tired)
 	return box
 }
 
+// idleFor is for how long a connection may stand on which nothing moves.
+func (c *Cell) idleFor() time.Duration {
+	return cmp.Or(c.rule.Load().policy.Limits.Idle, c.cfg.Timeouts.Idle)
+}
+
 // tired ends the connection if nothing was passed on for long.
 func (o *conn) tired() {
-	wait := o.cell.cfg.Timeouts.Idle
+	wait := o.cell.idleFor()
 	quiet := time.Since(o.begin) - time.Duration(o.moved.Load())
 	if quiet >= wait {
+		if entry, _ := o.current(); entry != nil && entry.Mode != rules.HTTP { // there it is how clients leave connections
+			o.denied(rules.Verdict{Code: "idle", Reason: fmt.Sprintf("no byte moved on it for %s; it was reset", wait), Fix: "idle: TIME in limits of a policy"})
+		}
 		o.abort("idle")
 		return
 	}

@@ -291,7 +291,7 @@ const maxInterim = 8
 func (x *exchange) response(s *server) (*http1.Response, error) {
 	limits := x.o.cell.rule.Load().policy.Limits
 	if x.q.Body.Kind == http1.None { // just before nothing moved for too long, so that the box can be told
-		_ = s.up.SetReadDeadline(time.Now().Add(x.o.cell.cfg.Timeouts.Idle * 9 / 10))
+		_ = s.up.SetReadDeadline(time.Now().Add(x.o.cell.idleFor() * 9 / 10))
 		defer func() { _ = s.up.SetReadDeadline(time.Time{}) }()
 	}
 	for range maxInterim {

@@ -146,6 +146,9 @@ func (c *checker) head() {
 	if why := l.Rate.wrong(); why != "" {
 		c.add(-1, -1, "limits.rate", "", "limits.rate: %s", why)
 	}
+	if l.Idle != 0 && (l.Idle < minIdle || l.Idle > maxIdle) {
+		c.add(-1, -1, "limits.idle", "", "limits.idle is %s; allowed: 1s to 24h", l.Idle)
+	}
 	if p.DNS.Answer != "synthetic" {
 		c.add(-1, -1, "dns.answer", "", "dns.answer is %+.40q; allowed: synthetic", p.DNS.Answer)
 	}
@@ -184,6 +187,8 @@ func wrongResolver(s string) string {
 	}
 	return ""
 }
+
+const minIdle, maxIdle = time.Second, 24 * time.Hour
 
 type limitRange struct {
 	key      string

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -257,6 +258,9 @@ func limitDiff(before, after *Policy) []Reach {
 	}
 	if a, b := before.Limits.Rate, after.Limits.Rate; a != b {
 		tell(faster(b, a), "limit rate: %s, was %s", rateText(b), rateText(a))
+	}
+	if a, b := cmp.Or(before.Limits.Idle, DefaultIdle), cmp.Or(after.Limits.Idle, DefaultIdle); a != b {
+		tell(b > a, "limit idle: %s, was %s", b, a)
 	}
 	if a, b := strings.Join(before.DNS.Resolvers, " "), strings.Join(after.DNS.Resolvers, " "); a != b {
 		tell(true, "names are resolved by %s, not by %s", b, a)

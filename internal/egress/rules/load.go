@@ -235,7 +235,7 @@ func (l *loader) top(root *yaml.Node) {
 }
 
 func (l *loader) limits(n *yaml.Node) {
-	keys := map[string]key{"rate": {read: l.rate("rate", &l.p.Limits.Rate)}}
+	keys := map[string]key{"rate": {read: l.rate("rate", &l.p.Limits.Rate)}, "idle": {read: l.idle}}
 	for _, r := range limitRanges() {
 		keys[r.key] = key{read: func(n *yaml.Node) {
 			s, ok := l.scalar(n, r.key)
@@ -260,6 +260,22 @@ func (l *loader) limits(n *yaml.Node) {
 		}}
 	}
 	l.section(n, "limits", -1, -1, keys)
+}
+
+func (l *loader) idle(n *yaml.Node) {
+	s, ok := l.scalar(n, "idle")
+	if !ok {
+		return
+	}
+	d, err := settings.Duration(s)
+	switch {
+	case err != nil:
+		l.wrong(n, "idle", err.Error())
+	case d < minIdle || d > maxIdle:
+		l.wrong(n, "idle", "allowed: 1s to 24h")
+	default:
+		l.p.Limits.Idle = d
+	}
 }
 
 // size reads a number of bytes that is not 0.

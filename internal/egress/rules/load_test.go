@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
@@ -24,7 +25,7 @@ func policy(t *testing.T, text string) *rules.Policy {
 
 const long = `version: 1
 default: deny
-limits: { conns: 64, names: 100, tx_bytes: 50MiB, rx_bytes: 1g, url_bytes: 4KiB, header_bytes: 16KiB, rate: 50/s }
+limits: { conns: 64, names: 100, tx_bytes: 50MiB, rx_bytes: 1g, url_bytes: 4KiB, header_bytes: 16KiB, rate: 50/s, idle: 30m }
 dns: { resolvers: [192.0.2.53, "[2001:db8::53]:5353"], answer: synthetic }
 hosts:
   - { name: api, host: api.example.com, tls: splice, tx_bytes: 1MiB }
@@ -46,7 +47,7 @@ hosts:
 
 func TestTheLongFormIsReadAsItIsWritten(t *testing.T) {
 	p := policy(t, long)
-	if p.Limits.Conns != 64 || p.Limits.Names != 100 || p.Limits.TxBytes != 50<<20 || p.Limits.RxBytes != 1<<30 || p.Limits.URLBytes != 4096 || p.Limits.HeaderBytes != 16384 || p.Limits.Rate.String() != "50/s" {
+	if p.Limits.Conns != 64 || p.Limits.Names != 100 || p.Limits.TxBytes != 50<<20 || p.Limits.RxBytes != 1<<30 || p.Limits.URLBytes != 4096 || p.Limits.HeaderBytes != 16384 || p.Limits.Rate.String() != "50/s" || p.Limits.Idle != 30*time.Minute {
 		t.Errorf("limits %+v", p.Limits)
 	}
 	if strings.Join(p.DNS.Resolvers, " ") != "192.0.2.53 [2001:db8::53]:5353" {
@@ -211,6 +212,7 @@ func TestWhatIsWrongIsToldWithPlaceAndFix(t *testing.T) {
 		{"version: 1\nhosts: [ {} ]\n", "2:10", "neither host nor cidr"}, {"version: 1\nhosts: [ { tls: splice } ]\n", "2:10", "neither host nor cidr"},
 		{"version: 1\nhosts: [ { cidr: \"fd53:756e:6162:6100::/80\", port: 80, protocol: tcp, sink: internal } ]\n", "2:18", "the gateway's own addresses"}, {"version: 1\nzzz: 1\n", "2:1", "allowed: default, dns, hosts, limits, version"},
 		{"version: 1\nlimits: { conns: 0 }\n", "2:18", "allowed: 1 to 4096"}, {"version: 1\nlimits: { conns: 5000 }\n", "2:18", "allowed: 1 to 4096"}, {"version: 1\nlimits: { tx_bytes: 0 }\n", "2:21", "leave it out"}, {"version: 1\nlimits: { rate: 5/d }\n", "2:17", "60/m"},
+		{"version: 1\nlimits: { idle: 0.5 }\n", "2:17", "1s to 24h"}, {"version: 1\nlimits: { idle: 25h }\n", "2:17", "1s to 24h"}, {"version: 1\nlimits: { idle: never }\n", "2:17", "not a duration"},
 		{"version: 1\nlimits: { cons: 5 }\n", "2:11", "did you mean conns?"}, {"version: 1\nlimits: { tx_bytes: 1.5g }\n", "2:21", "not a whole number"}, {"version: 1\nlimits: { header_bytes: 1t }\n", "2:25", "allowed: 256 to"}, {"version: 1\nlimits: { names: 010 }\n", "2:18", "leading zero"},
 		{"version: 1\ndns: { answer: real }\n", "2:16", "not in this build"}, {"version: 1\ndns: { resolvers: [] }\n", "2:19", "1 to 8"}, {"version: 1\ndns: { resolvers: [dns.test] }\n", "2:20", "IP address"}, {"version: 1\ndns: { resolvers: [system, 192.0.2.1] }\n", "2:19", "stands alone"}, {"version: 1\ndns: { resolvers: [0.0.0.0] }\n", "2:20", "IP address"},
 

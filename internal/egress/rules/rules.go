@@ -51,7 +51,13 @@ type Limits struct {
 	URLBytes    int   `json:"url_bytes"`
 	HeaderBytes int   `json:"header_bytes"` // all lines of a request's head together
 	Rate        Rate  `json:"rate"`         // new connections; zero is no limit
+	// Idle is for how long a connection may stand on which no byte moves, in
+	// nanoseconds in JSON: 1 second to 24 hours; zero is [DefaultIdle].
+	Idle time.Duration `json:"idle,omitzero"`
 }
+
+// DefaultIdle is long enough for an answer that takes its time, such as a model's.
+const DefaultIdle = 10 * time.Minute
 
 // Rate is a number of events in a time. The zero Rate is no limit.
 type Rate struct {
