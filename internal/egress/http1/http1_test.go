@@ -104,9 +104,23 @@ func FuzzRequest(f *testing.F) {
 		if rest, _ := io.ReadAll(up); len(rest) > 0 {
 			t.Errorf("the upstream reads another request: %q", rest)
 		}
-		for _, name := range []string{"Upgrade", "Te", "X-Http-Method-Override", "Proxy-Authorization"} {
-			if r.Header.Get(name) != "" {
+		if len(body) > 0 && !r.Close {
+			t.Errorf("another request may follow the body of %q", out)
+		}
+		for name := range r.Header { // as gateways to programs see it
+			plain := strings.Map(func(r rune) rune {
+				if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+					return r
+				}
+				return '-'
+			}, strings.ToLower(name))
+			switch plain {
+			case "upgrade", "te", "x-http-method-override", "proxy-authorization", "host", "transfer-encoding", "x-forwarded-host":
 				t.Errorf("%s goes on", name)
+			case "content-length":
+				if name != "Content-Length" || q.Body.Kind != http1.Length {
+					t.Errorf("%s goes on", name)
+				}
 			}
 		}
 	})

@@ -166,7 +166,10 @@ func FuzzHello(f *testing.F) {
 // watch feeds b in pieces of n bytes. passed is what went on before the second
 // hello was told, or all.
 func watch(b []byte, n int) (passed []byte, hello *Hello, err error) {
-	w := &Watch{}
+	return watchWith(&Watch{}, b, n)
+}
+
+func watchWith(w *Watch, b []byte, n int) (passed []byte, hello *Hello, err error) {
 	for len(b) > 0 {
 		k := min(n, len(b))
 		out, h, err := w.Feed(b[:k])
@@ -190,6 +193,8 @@ func FuzzWatch(f *testing.F) {
 	f.Add(append([]byte("\x14\x03\x03\x00\x01\x01\x17\x03\x03\x00\x02xx"), hello...))
 	f.Add([]byte("\x16\x03\x03\x00\x01\x10\x16\x03\x03\x00\x01\x01"))
 	f.Add([]byte("\x16\x03\x03\x00\x00"))
+	f.Add([]byte("\x14\x03\x03\x00\x01\x01\x16\x03\x03\x00\x28\x01\xff" + strings.Repeat("c", 38)))
+	f.Add([]byte("\x16\x03\x03\x00\x2a\x02\x00\x00\x26\x03\x03" + strings.Repeat("r", 36)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		all, h1, err1 := watch(b, len(b)+1)
 		each, h2, err2 := watch(b, 1)
@@ -198,6 +203,27 @@ func FuzzWatch(f *testing.F) {
 		}
 		if !bytes.HasPrefix(b, each) {
 			t.Fatalf("%q passes of %q", each, b)
+		}
+		// Once the server has answered, the same that is told is told, if it lies in one
+		// record, and what was refused for what is in a record passes.
+		answered, each3 := &Watch{}, &Watch{}
+		answered.Answered()
+		each3.Answered()
+		late, h3, err3 := watchWith(answered, b, len(b)+1)
+		late4, h4, err4 := watchWith(each3, b, 1)
+		if (h3 == nil) != (h4 == nil) || (err3 == nil) != (err4 == nil) || h3 == nil && err3 == nil && !bytes.Equal(late, late4) {
+			t.Fatalf("answered, whole: %q %v %v; byte by byte: %q %v %v", late, h3, err3, late4, h4, err4)
+		}
+		if h3 != nil && (h1 == nil || h3.SNI != h1.SNI) || err3 != nil && err1 == nil {
+			t.Fatalf("answered: %v %v; before: %v %v", h3, err3, h1, err1)
+		}
+		var reply, replyEach Reply
+		asks, asksEach := reply.Feed(b), false
+		for i := range b {
+			asksEach = replyEach.Feed(b[i:i+1]) || asksEach
+		}
+		if asks != asksEach {
+			t.Fatalf("whole: %v; byte by byte: %v", asks, asksEach)
 		}
 		// A slow reader of the same: no record of the handshake that begins with a
 		// hello has passed but as its head, as far as the first one.

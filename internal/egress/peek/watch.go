@@ -92,6 +92,9 @@ func (w *Watch) hold(b []byte) ([]byte, *Hello, error) {
 	if w.held[0] != clientHello {
 		return w.release(nil)
 	}
+	if w.answered { // what is behind the record is none of it
+		b = b[:min(w.second.left, len(b))]
+	}
 	whole, err := w.second.feed(b)
 	var h Hello
 	switch {
