@@ -44,12 +44,15 @@ func (s *service) handler(f *serveFlags, state string, loopback bool, log *slog.
 }
 
 func (s *service) gauges() []server.Gauge {
-	st := s.Stats()
+	st, net := s.Stats(), s.keeper.State()
 	out := []server.Gauge{
 		{Name: "sunaba_waiting", Help: "Requests that wait for a box.", Value: float64(st.Waiting)},
 		{Name: "sunaba_boxes_absent", Help: "Boxes of an earlier daemon that cannot be reached for now.", Value: float64(st.Absent)},
 		{Name: "sunaba_goroutines", Help: "Goroutines of the daemon.", Value: float64(runtime.NumGoroutine())},
 		{Name: "sunaba_open_files", Help: "Descriptors of the daemon.", Value: float64(openFiles())},
+		{Name: "sunaba_gateways", Help: "Gateways of boxes with a network; there are more than one if one has ended again.", Value: float64(net.Gateways)},
+		{Name: "sunaba_gateways_ended_total", Help: "Gateways that ended by themselves.", Value: float64(net.Ends), Total: true},
+		{Name: "sunaba_boxes_without_gateway", Help: "Boxes with a network whose gateway is not there.", Value: float64(net.Without)},
 	}
 	// The same shape has the same number for as long as no other comes or goes.
 	slices.SortFunc(st.Warm, func(a, b pool.Stat) int { return strings.Compare(fmt.Sprint(a.Shape), fmt.Sprint(b.Shape)) })

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"syscall"
@@ -181,8 +183,12 @@ s = K("api.example.com", 80); s.sendall(b"GET /slow HTTP/1.1\r\nHost: api.exampl
 			t.Fatalf("gateways %v; open: %+v", gateways(t, d.Pid()), before)
 		}
 		kill(2)
+		await(t, func() string { return metric(t, d, "sunaba_gateways_ended_total") }, "3")
 		for i, id := range ids {
 			d.Must("GET", "/v1/boxes/"+id+"/network", nil, &after[i])
+		}
+		if got := metric(t, d, "sunaba_boxes_without_gateway"); got != "0" && got != "1" {
+			t.Errorf("boxes without a gateway: %s", got)
 		}
 		if !after[0].Up && !after[1].Up {
 			t.Errorf("after the end of one of two gateways: %+v", after)
@@ -197,6 +203,32 @@ s = K("api.example.com", 80); s.sendall(b"GET /slow HTTP/1.1\r\nHost: api.exampl
 			return fmt.Sprint(open, " outlived the end of one of two gateways")
 		}, "1 outlived the end of one of two gateways")
 	})
+}
+
+// metric is the value of one of the daemon's.
+func metric(t *testing.T, d *harness.Server, name string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", d.URL+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-API-Key", d.Key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(all)) {
+		if v, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	t.Fatalf("no %s in\n%s", name, all)
+	return ""
 }
 
 // await waits until something says one of the texts.

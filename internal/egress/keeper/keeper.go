@@ -71,6 +71,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	wards  []*ward // at least one
+	ends   uint64  // of gateways
 	cells  map[box.ID]*kept
 	closed bool
 	stop   chan struct{} // closed with it

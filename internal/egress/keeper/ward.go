@@ -79,6 +79,31 @@ func (k *Keeper) in(w *ward) map[box.ID]*kept {
 	return out
 }
 
+// State is how the gateways of all boxes are.
+type State struct {
+	Gateways int    // there now
+	Without  int    // boxes whose gateway is not there now
+	Ends     uint64 // of gateways, each by itself
+}
+
+// State tells it as of now; it asks nobody.
+func (k *Keeper) State() State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := State{Ends: k.ends}
+	for _, w := range k.wards {
+		if w.now != nil {
+			s.Gateways++
+		}
+	}
+	for _, c := range k.cells {
+		if c.ward.now == nil {
+			s.Without++
+		}
+	}
+	return s
+}
+
 // wardOf is where a box is now.
 func (k *Keeper) wardOf(c *kept) *ward {
 	k.mu.Lock()
@@ -189,6 +214,7 @@ func (k *Keeper) ended(w *ward, divide bool) (half *ward, wait time.Duration) {
 		w.ends = 0
 	}
 	w.ends++
+	k.ends++
 	w.last = time.Now()
 	mine := k.in(w)
 	log := k.cfg.Log.With("boxes", len(mine), "times", w.ends)

@@ -134,6 +134,9 @@ func TestABoxThatEndsGatewaysIsAloneWithThat(t *testing.T) {
 	if k.wardOf(c) == k.wardOf(l) {
 		t.Error("a new box shares its gateway")
 	}
+	if st := k.State(); st.Ends != uint64(ends+alone) || st.Gateways < 5 || st.Without > 1 {
+		t.Errorf("after %d ends: %+v", ends+alone, st)
+	}
 	// What is known is told, and that there is no network, while there is none.
 	if pid := pidOf(t, k, bad); pid == 0 {
 		if tr, err := k.Traffic(t.Context(), bad); box.KindOf(err) != box.Unavailable || tr.Denied == nil {
