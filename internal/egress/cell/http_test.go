@@ -353,6 +353,13 @@ func TestAnAnswerIsReadStrictlyToo(t *testing.T) {
 		{"until the end", "HTTP/1.0 200 OK\r\n\r\nok", 200, "ok", ""},
 		{"an interim answer", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, "ok", ""},
 		{"Alt-Svc (80)", "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":443\"\r\nContent-Length: 2\r\n\r\nok", 200, "ok", "Alt-Svc"},
+		{"what led to SPDY", "HTTP/1.1 200 OK\r\nAlternate-Protocol: 443:quic\r\nContent-Length: 2\r\n\r\nok", 200, "ok", "Alternate"},
+		{"Alt-Svc in trailers", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nAlt-Svc: h3=\":443\"\r\n\r\n", 200, "ok", "Alt-Svc"},
+		{"two lengths that are equal", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", 502, "upstream_malformed", ""},
+		{"a folded line", "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nok", 502, "upstream_malformed", ""},
+		{"a length with a sign", "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok", 502, "upstream_malformed", ""},
+		{"chunks that are not alone", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "upstream_malformed", ""},
+		{"HTTP/2", "HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 502, "upstream_malformed", ""},
 		{"an unsolicited 101 (62)", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nContent-Length: 0", 502, "upstream_malformed", ""},
 		{"both lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 502, "upstream_malformed", ""},
 		{"no HTTP", "SSH-2.0-x\r\n\r\n", 502, "upstream_malformed", ""},
@@ -525,18 +532,41 @@ func TestABodyIsNoRequestToAServerThatDoesNotReadIt(t *testing.T) {
 	}
 }
 
-// An upstream that says more than it was asked answers no later request with it.
+// An upstream that says more than it was asked answers no later request with it: an
+// answer too many, or a body where there is none.
 func TestAnAnswerThatNobodyAskedForIsDropped(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
-	w := newWorld()
-	a := origin{answer: ok + "ok" + ok + "no"}
-	w.host(t, "a.example.com", "8.8.4.4", "80", a.serve)
-	f := newFarm(t, w, load(t, webPolicy))
-	conn := f.dialName("a.example.com", "80")
-	for range 3 {
-		_, _ = io.WriteString(conn, get("/public/x"))
-		if status, body := lastAnswer(t, conn, 1); status != 200 || body != "ok" {
-			t.Errorf("%d %q", status, body)
+	for _, c := range []struct {
+		name, line, answer, first string
+	}{
+		{"two answers", "GET /public/x", ok + "ok" + ok + "no", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"a body behind HEAD", "HEAD /public/x", "HTTP/1.1 200 OK\r\nContent-Length: 38\r\n\r\n" + ok, "HTTP/1.1 200 OK\r\nContent-Length: 38\r\n\r\n"},
+		{"a body behind 204", "GET /public/x", "HTTP/1.1 204 No Content\r\nContent-Length: 38\r\n\r\n" + ok, "HTTP/1.1 204 No Content\r\n\r\n"},
+		{"chunks behind 204", "GET /public/x", "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
+		{"a body behind 304", "GET /public/x", "HTTP/1.1 304 Not Modified\r\nContent-Length: 38\r\n\r\n" + ok, "HTTP/1.1 304 Not Modified\r\nContent-Length: 38\r\n\r\n"},
+		{"hints, and two answers", "GET /public/x", "HTTP/1.1 103 Early Hints\r\nAlt-Svc: x\r\n\r\n" + ok + "ok" + "HTTP/1.1 408 Request Timeout\r\n\r\n", ok + "ok"},
+	} {
+		w := newWorld()
+		w.host(t, "a.example.com", "8.8.4.4", "80", func(conn net.Conn) {
+			in := bufio.NewReader(conn)
+			for {
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				if _, err := io.WriteString(conn, c.answer); err != nil {
+					return
+				}
+			}
+		})
+		f := newFarm(t, w, load(t, webPolicy))
+		conn := f.dialName("a.example.com", "80")
+		for range 3 {
+			_, _ = io.WriteString(conn, c.line+" HTTP/1.1\r\nHost: a.example.com\r\n\r\n")
+			got := make([]byte, len(c.first))
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != c.first {
+				t.Errorf("%s: %q, %v", c.name, got, err)
+				break
+			}
 		}
 	}
 }

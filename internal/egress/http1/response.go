@@ -66,13 +66,13 @@ func (p *Response) Bodiless(method string) bool {
 }
 
 // Forward returns the head as it goes to the client, with a body that is framed
-// like body. Alt-Svc is left out: it would lead the client where nothing is read.
+// like body. Alt-Svc and its ancestor are left out: they would lead the client where nothing is read.
 func (p *Response) Forward(body Body, closes bool) []byte {
 	b := make([]byte, 0, 512)
 	b = append(b, "HTTP/1.1 "+strconv.Itoa(p.Status)+" "+p.Reason+"\r\n"...)
 	for _, f := range p.Fields {
 		name := strings.ToLower(f.Name)
-		if name == "content-length" || name == "alt-svc" || hop(name) && name != "proxy-authenticate" || p.dropped[name] {
+		if name == "content-length" || name == "alt-svc" || name == "alternate-protocol" || hop(name) && name != "proxy-authenticate" || p.dropped[name] {
 			continue
 		}
 		b = append(b, f.Name+": "+f.Value+"\r\n"...)
