@@ -128,6 +128,9 @@ func (p *Policy) Explain(q Question) Answer {
 	if q.refused != nil {
 		return end(*q.refused)
 	}
+	if q.Port == 53 {
+		step("whatever goes to port 53 is answered by the gateway's own resolver, and goes nowhere")
+	}
 	var h *Host
 	var v Verdict
 	if q.Addr.IsValid() {

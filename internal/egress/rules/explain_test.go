@@ -34,6 +34,8 @@ func TestAnExplanationSaysWhichRuleDecides(t *testing.T) {
 		{"", "http://db.internal.example.com:5432/", rules.Allowed, "hosts[5]", "whatever is spoken"},
 		{"", "tcp://10.3.1.1:6379", rules.Allowed, "hosts[6]", "is an address"},
 		{"", "https://api.example.com:443/", rules.Allowed, "api", "none of them may lie in 10.3.9.0/24, which the entry hosts[7] (line "},
+		{"", "tcp://8.8.8.8:53", rules.NotListed, "", "the gateway's own resolver"},
+		{"", "tcp://api.example.com:53", rules.PortClosed, "api", "the gateway's own resolver"},
 		{"", "http://127.0.0.1/", rules.NotListed, "", "loopback"},
 		{"", "http://[::ffff:169.254.169.254]/", rules.NotListed, "", "metadata"},
 		{"", "http://[fe80::1%25eth0]/", rules.NotListed, "", "zone"},
