@@ -149,7 +149,9 @@ func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.
 	k.mu.Lock()
 	before, closed := k.cells[id], k.closed
 	if !closed {
-		c.ward = k.place()
+		if c.ward = k.place(); before != nil { // whose gateway lets go of the earlier link for this one
+			c.ward = before.ward
+		}
 		k.cells[id] = c
 	}
 	k.mu.Unlock()
@@ -159,7 +161,6 @@ func (k *Keeper) Attach(ctx context.Context, id box.ID, l box.Link, policy json.
 	}
 	if before != nil {
 		before.close()
-		defer func() { k.retire(k.wardOf(before)) }()
 	}
 	if err := k.attach(ctx, id, c); err != nil {
 		k.forget(id, c)

@@ -143,7 +143,7 @@ func (k *Keeper) ensure(ctx context.Context, w *ward) (*session, error) {
 	case closed:
 		return nil, errClosed()
 	case retired:
-		return nil, errGone
+		return nil, box.Errorf(box.Unavailable, op, "cannot give a box a network: it was given up meanwhile")
 	case s != nil && !s.over():
 		return s, nil
 	}
@@ -293,9 +293,6 @@ func (k *Keeper) again(w *ward) bool {
 		return true
 	}
 	s, err := k.ensure(ctx, w)
-	if errors.Is(err, errGone) {
-		return true
-	}
 	if err != nil {
 		k.cfg.Log.Error("cannot start the gateway again", "error", err)
 		return false

@@ -155,6 +155,31 @@ func TestABoxThatEndsGatewaysIsAloneWithThat(t *testing.T) {
 	}
 }
 
+// A link that takes the place of an earlier one goes to the gateway that has that one,
+// which lets go of it: else two gateways would read what a box sends.
+func TestABoxKeepsItsGatewayWithAnotherLink(t *testing.T) {
+	k, _ := newKeeper(t)
+	id := box.NewID()
+	first := attach(t, k, id, "a.example.com:443")
+	first.want(t, "a.example.com", true)
+	k.mu.Lock()
+	w := k.wards[0]
+	w.ends, w.last = 2, time.Now()
+	k.mu.Unlock()
+	attach(t, k, box.NewID(), "a.example.com:443") // which is put elsewhere
+	second := attach(t, k, id, "b.example.com:443")
+	second.want(t, "b.example.com", true)
+	if c, err := k.find(id); err != nil || k.wardOf(c) != w {
+		t.Errorf("it is elsewhere: %v", err)
+	}
+	if _, err := first.resolves("a.example.com"); err == nil {
+		t.Error("somebody answers on its earlier link")
+	}
+	if st := k.State(); st.Gateways != 2 || st.Without != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // Two ends of a gateway in an hour are what it takes; what was long ago is forgotten.
 func TestAWardIsDividedBySecondEnds(t *testing.T) {
 	k, _ := newKeeper(t)

@@ -46,7 +46,10 @@ func (s *Site) Mounts(spec box.Spec, img *image.Image, uid int) ([]Mount, []*os.
 		if err != nil {
 			return out, trees, box.Errorf(box.Denied, "mount", "%w", err)
 		}
-		if err := fits(spec, img, m.Target, info.IsDir()); !own && err != nil {
+		if !own {
+			err = fits(spec, img, m.Target, info.IsDir())
+		}
+		if err != nil {
 			f.Close()
 			return out, trees, err
 		}
