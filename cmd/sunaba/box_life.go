@@ -4,56 +4,15 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/client"
 	"github.com/sunaba-dev/sunaba/internal/config"
 	"github.com/sunaba-dev/sunaba/internal/stream"
 )
-
-// infoJSON is a box as `-o json` tells of it.
-type infoJSON struct {
-	ID         box.ID            `json:"id"`
-	Phase      box.Phase         `json:"phase"`
-	Reason     box.Reason        `json:"reason,omitempty"`
-	Detail     string            `json:"detail,omitempty"`
-	Tier       box.TierName      `json:"tier"`
-	TierReason string            `json:"tier_reason"`
-	Image      string            `json:"image"`
-	Weak       []string          `json:"weak"`
-	Start      box.StartKind     `json:"start"`
-	StartWhy   string            `json:"start_reason"`
-	Policy     box.Policy        `json:"policy"`
-	Metadata   map[string]string `json:"metadata"`
-	Created    time.Time         `json:"created_at"`
-	Ends       *time.Time        `json:"ends_at"`
-	IdleSec    float64           `json:"idle_sec"`
-	OnIdle     box.IdleAction    `json:"on_idle"`
-	Paused     *time.Time        `json:"paused_at"`
-	Destroyed  *time.Time        `json:"destroyed_at"`
-	Limits     []box.LimitHit    `json:"limits_hit"`
-	Usage      box.UsageJSON     `json:"usage"`
-	Principal  string            `json:"principal"`
-}
-
-func infoOf(i box.Info) infoJSON {
-	when := func(t time.Time) *time.Time {
-		if t.IsZero() {
-			return nil
-		}
-		return &t
-	}
-	return infoJSON{
-		ID: i.ID, Phase: i.Phase, Reason: i.Reason, Detail: i.Detail, Tier: i.Tier, TierReason: i.TierReason, Image: i.Image,
-		Weak: i.Weak, Start: i.Start, StartWhy: i.StartReason, Policy: i.Policy, Metadata: i.Metadata, Created: i.Created, Ends: when(i.Ends), IdleSec: i.Idle.Seconds(), OnIdle: i.OnIdle, Paused: when(i.Paused),
-		Destroyed: when(i.Destroyed), Limits: i.Limits, Principal: i.Principal,
-		Usage: box.UsageJSON{CPUSeconds: i.Usage.CPU.Seconds(), WallSeconds: i.Usage.Wall.Seconds(), MemoryPeakBytes: i.Usage.MemoryPeak, BytesWritten: i.Usage.Written},
-	}
-}
 
 func createFlags(fs *flag.FlagSet, b *boxCall) {
 	b.sandbox.define(fs)
@@ -103,7 +62,7 @@ func boxCreate(ctx context.Context, b *boxCall) (int, error) {
 	if len(i.Weak) > 0 && b.format != "json" {
 		say("not firm on this host: " + strings.Join(subjects(i.Weak), ", ") + " (see weak in `sunaba box inspect`)")
 	}
-	return 0, b.show(infoOf(i), func() { fmt.Println(i.ID) })
+	return 0, b.show(client.DocumentOfBox(i), func() { fmt.Println(i.ID) })
 }
 
 func listFlags(fs *flag.FlagSet, b *boxCall) {
@@ -137,25 +96,20 @@ func boxList(ctx context.Context, b *boxCall) (int, error) {
 	all, err := everyPage(func(cursor string) ([]box.Info, string, error) {
 		r.Cursor = cursor
 		return b.c.List(ctx, box.Caller{}, r)
-	}, infoOf)
+	}, client.DocumentOfBox)
 	if err != nil {
 		return 0, err
 	}
-	return 0, b.show(map[string]any{"boxes": all}, func() {
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "BOX\tPHASE\tTIER\tAGE\tENDS IN\tPRINCIPAL")
-		for _, i := range all {
-			ends := "-"
-			if i.Ends != nil && i.Destroyed == nil {
-				ends = about(time.Until(*i.Ends))
-			}
-			phase := string(i.Phase)
-			if i.Reason != "" {
-				phase += " (" + string(i.Reason) + ")"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, shownName(phase), shownName(string(i.Tier)), about(time.Since(i.Created)), ends, shownName(i.Principal))
+	return table(b, "boxes", all, "BOX\tPHASE\tTIER\tAGE\tENDS IN\tPRINCIPAL", func(i client.BoxDocument) string {
+		ends := "-"
+		if i.Ends != nil && i.Destroyed == nil {
+			ends = about(time.Until(*i.Ends))
 		}
-		w.Flush()
+		phase := string(i.Phase)
+		if i.Reason != "" {
+			phase += " (" + string(i.Reason) + ")"
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", i.ID, shownName(phase), shownName(string(i.Tier)), about(time.Since(i.Created)), ends, shownName(i.Principal))
 	})
 }
 
@@ -187,7 +141,7 @@ func boxInspect(ctx context.Context, b *boxCall) (int, error) {
 		return 0, err
 	}
 	b.format = "json" // there is too much for anything else
-	return 0, b.show(infoOf(i), nil)
+	return 0, b.show(client.DocumentOfBox(i), nil)
 }
 
 func boxProlong(ctx context.Context, b *boxCall) (int, error) {
@@ -203,7 +157,7 @@ func boxProlong(ctx context.Context, b *boxCall) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, b.show(infoOf(i), func() { fmt.Println(i.Ends.UTC().Format(time.RFC3339)) })
+	return 0, b.show(client.DocumentOfBox(i), func() { fmt.Println(i.Ends.UTC().Format(time.RFC3339)) })
 }
 
 func boxPause(ctx context.Context, b *boxCall) (int, error) { return b.step(ctx, b.c.Pause) }
@@ -219,7 +173,7 @@ func (b *boxCall) step(ctx context.Context, do func(context.Context, box.Caller,
 	if err != nil {
 		return 0, err
 	}
-	return 0, b.show(infoOf(i), func() {})
+	return 0, b.show(client.DocumentOfBox(i), func() {})
 }
 
 // boxRemove destroys what it can, and tells of the first that it could not.
@@ -268,21 +222,16 @@ func boxProcesses(ctx context.Context, b *boxCall) (int, error) {
 		}
 		out = append(out, o)
 	}
-	return 0, b.show(map[string]any{"processes": out}, func() {
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "PID\tUSER\tAGE\tSTATE\tCOMMAND")
-		for _, p := range out {
-			state := "running"
-			switch {
-			case p.Code != nil:
-				state = "exit " + strconv.Itoa(*p.Code)
-			case p.Signal != nil:
-				state = "signal " + strconv.Itoa(*p.Signal)
-			case p.Cause != "":
-				state = string(p.Cause)
-			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", p.PID, shownName(string(p.User)), about(time.Since(p.Started)), shownName(state), shownName(strings.Join(p.Argv, " ")))
+	return table(b, "processes", out, "PID\tUSER\tAGE\tSTATE\tCOMMAND", func(p processOut) string {
+		state := "running"
+		switch {
+		case p.Code != nil:
+			state = "exit " + strconv.Itoa(*p.Code)
+		case p.Signal != nil:
+			state = "signal " + strconv.Itoa(*p.Signal)
+		case p.Cause != "":
+			state = string(p.Cause)
 		}
-		w.Flush()
+		return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", p.PID, shownName(string(p.User)), about(time.Since(p.Started)), shownName(state), shownName(strings.Join(p.Argv, " ")))
 	})
 }

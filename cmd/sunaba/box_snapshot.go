@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/client"
 	"github.com/sunaba-dev/sunaba/internal/config"
 )
 
@@ -36,7 +37,7 @@ func boxSnapshot(ctx context.Context, b *boxCall) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, b.show(snapshotOf(i), func() { fmt.Println(i.ID) })
+	return 0, b.show(client.DocumentOfSnapshot(i), func() { fmt.Println(i.ID) })
 }
 
 func forkFlags(fs *flag.FlagSet, b *boxCall) {
@@ -46,8 +47,8 @@ func forkFlags(fs *flag.FlagSet, b *boxCall) {
 
 // forkJSON is one copy in a document.
 type forkJSON struct {
-	Box   *infoJSON      `json:"box,omitempty"`
-	Error *box.ErrorJSON `json:"error,omitempty"`
+	Box   *client.BoxDocument `json:"box,omitempty"`
+	Error *box.ErrorJSON      `json:"error,omitempty"`
 }
 
 // boxFork prints the copies that there are, and tells of the first that is not.
@@ -77,7 +78,7 @@ func boxFork(ctx context.Context, b *boxCall) (int, error) {
 			}
 			continue
 		}
-		i := infoOf(f.Info)
+		i := client.DocumentOfBox(f.Info)
 		out = append(out, forkJSON{Box: &i})
 	}
 	err = b.show(map[string]any{"forks": out}, func() {

@@ -5,9 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/sunaba-dev/sunaba/box"
 )
@@ -70,23 +68,14 @@ func keyList(ctx context.Context, b *boxCall) (int, error) {
 	for _, k := range keys {
 		all = append(all, keyJSONOf(k))
 	}
-	return 0, b.show(map[string]any{"keys": all}, func() {
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "KEY\tTENANT\tPRINCIPAL\tSCOPES")
-		for _, k := range keys {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", oneLine(k.ID), oneLine(k.Tenant), oneLine(k.Principal), scopeList(k.Scopes))
-		}
-		w.Flush()
+	return table(b, "keys", all, "KEY\tTENANT\tPRINCIPAL\tSCOPES", func(k keyJSON) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s", oneLine(k.ID), oneLine(k.Tenant), oneLine(k.Principal), scopeList(k.Scopes))
 	})
 }
 
+// keyRemove revokes what it can, and tells of the first that it could not.
 func keyRemove(ctx context.Context, b *boxCall) (int, error) {
-	for _, id := range b.args {
-		if err := b.c.RevokeKey(ctx, box.Caller{}, id); err != nil {
-			return 0, err
-		}
-	}
-	return 0, b.show(map[string]any{"removed": b.args}, func() {})
+	return b.removed(func(id string) error { return b.c.RevokeKey(ctx, box.Caller{}, id) })
 }
 
 // keyJSON is a key in a document.

@@ -1,16 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/client"
 )
 
 func snapshotVerbs() []boxVerb {
@@ -37,22 +37,6 @@ commands:
 	describe(w, "--server URL, -o FORMAT", "as for `sunaba box`")
 }
 
-// snapshotJSON is a snapshot in a document.
-type snapshotJSON struct {
-	ID      string           `json:"id"`
-	Name    string           `json:"name"`
-	Kind    box.SnapshotKind `json:"kind"`
-	Tier    box.TierName     `json:"tier"`
-	Image   string           `json:"image"`
-	Box     box.ID           `json:"box"`
-	Bytes   int64            `json:"bytes"`
-	Created time.Time        `json:"created_at"`
-}
-
-func snapshotOf(i box.SnapshotInfo) snapshotJSON {
-	return snapshotJSON{i.ID, i.Name, i.Kind, i.Tier, i.Image, i.Box, i.Bytes, i.Created}
-}
-
 func snapshotListFlags(fs *flag.FlagSet, b *boxCall) { fs.StringVar(&b.snap.ref, "box", "", "") }
 
 func snapshotList(ctx context.Context, b *boxCall) (int, error) {
@@ -60,31 +44,17 @@ func snapshotList(ctx context.Context, b *boxCall) (int, error) {
 	all, err := everyPage(func(cursor string) ([]box.SnapshotInfo, string, error) {
 		r.Cursor = cursor
 		return b.c.Snapshots(ctx, box.Caller{}, r)
-	}, snapshotOf)
+	}, client.DocumentOfSnapshot)
 	if err != nil {
 		return 0, err
 	}
-	return 0, b.show(map[string]any{"snapshots": all}, func() {
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "SNAPSHOT\tNAME\tKIND\tTIER\tMIB\tAGE\tBOX")
-		for _, i := range all {
-			name := i.Name
-			if name == "" {
-				name = "-"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\t%s\t%s\n", shownName(i.ID), shownName(name), shownName(string(i.Kind)), shownName(string(i.Tier)), float64(i.Bytes)/(1<<20), about(time.Since(i.Created)), shownName(string(i.Box)))
-		}
-		w.Flush()
+	return table(b, "snapshots", all, "SNAPSHOT\tNAME\tKIND\tTIER\tMIB\tAGE\tBOX", func(i client.SnapshotDocument) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f\t%s\t%s", shownName(i.ID), shownName(cmp.Or(i.Name, "-")), shownName(string(i.Kind)), shownName(string(i.Tier)), float64(i.Bytes)/(1<<20), about(time.Since(i.Created)), shownName(string(i.Box)))
 	})
 }
 
 func snapshotInspect(ctx context.Context, b *boxCall) (int, error) {
-	i, err := b.c.InspectSnapshot(ctx, box.Caller{}, b.args[0])
-	if err != nil {
-		return 0, err
-	}
-	b.format = "json" // as for a box
-	return 0, b.show(snapshotOf(i), nil)
+	return inspected(ctx, b, b.c.InspectSnapshot, client.DocumentOfSnapshot)
 }
 
 // snapshotRemove forgets what it can, and tells of the first that it could not.

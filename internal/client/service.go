@@ -12,54 +12,8 @@ import (
 	"github.com/sunaba-dev/sunaba/box"
 )
 
-// boxJSON is a box as the daemon tells of it.
-type boxJSON struct {
-	ID         box.ID            `json:"id"`
-	Phase      box.Phase         `json:"phase"`
-	Reason     box.Reason        `json:"reason"`
-	Detail     string            `json:"detail"`
-	Tier       box.TierName      `json:"tier"`
-	TierReason string            `json:"tier_reason"`
-	Image      string            `json:"image"`
-	Weak       []string          `json:"weak"`
-	Start      box.StartKind     `json:"start"`
-	StartWhy   string            `json:"start_reason"`
-	Policy     box.Policy        `json:"policy"`
-	Metadata   map[string]string `json:"metadata"`
-	Created    time.Time         `json:"created_at"`
-	Ends       *time.Time        `json:"ends_at"`
-	Idle       float64           `json:"idle_sec"`
-	OnIdle     box.IdleAction    `json:"on_idle"`
-	Paused     *time.Time        `json:"paused_at"`
-	Destroyed  *time.Time        `json:"destroyed_at"`
-	Limits     []box.LimitHit    `json:"limits_hit"`
-	Usage      box.UsageJSON     `json:"usage"`
-	Principal  string            `json:"principal"`
-}
-
-func (b boxJSON) info() (box.Info, error) {
-	if !b.ID.Valid() {
-		return box.Info{}, wrong("%q is no box", b.ID)
-	}
-	i := box.Info{
-		ID: b.ID, Principal: b.Principal, Phase: b.Phase, Reason: b.Reason, Detail: b.Detail, Tier: b.Tier, TierReason: b.TierReason,
-		Image: b.Image, Weak: b.Weak, Start: b.Start, StartReason: b.StartWhy, Policy: b.Policy, Metadata: b.Metadata, Created: b.Created, Idle: seconds(b.Idle), OnIdle: b.OnIdle, Limits: b.Limits,
-		Usage: box.Usage{CPU: seconds(b.Usage.CPUSeconds), Wall: seconds(b.Usage.WallSeconds), MemoryPeak: b.Usage.MemoryPeakBytes, Written: b.Usage.BytesWritten},
-	}
-	if b.Ends != nil {
-		i.Ends = *b.Ends
-	}
-	if b.Paused != nil {
-		i.Paused = *b.Paused
-	}
-	if b.Destroyed != nil {
-		i.Destroyed = *b.Destroyed
-	}
-	return i, nil
-}
-
 func (c *Client) box(ctx context.Context, q call) (box.Info, error) {
-	var b boxJSON
+	var b BoxDocument
 	if err := c.do(ctx, q, &b); err != nil {
 		return box.Info{}, err
 	}
@@ -112,8 +66,8 @@ func (c *Client) List(ctx context.Context, _ box.Caller, r box.ListRequest) ([]b
 		v.Set("limit", strconv.Itoa(r.Limit))
 	}
 	var page struct {
-		Boxes []boxJSON `json:"boxes"`
-		Next  string    `json:"next"`
+		Boxes []BoxDocument `json:"boxes"`
+		Next  string        `json:"next"`
 	}
 	if err := c.do(ctx, call{method: http.MethodGet, path: "/boxes", query: v}, &page); err != nil {
 		return nil, "", err

@@ -5,32 +5,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 )
 
-type snapshotJSON struct {
-	ID      string           `json:"id"`
-	Name    string           `json:"name"`
-	Kind    box.SnapshotKind `json:"kind"`
-	Tier    box.TierName     `json:"tier"`
-	Image   string           `json:"image"`
-	Box     box.ID           `json:"box"`
-	Bytes   int64            `json:"bytes"`
-	Created time.Time        `json:"created_at"`
-}
-
-func (s snapshotJSON) info() (box.SnapshotInfo, error) {
-	if !strings.HasPrefix(s.ID, "sha256:") {
-		return box.SnapshotInfo{}, wrong("%q is no snapshot", s.ID)
-	}
-	return box.SnapshotInfo{ID: s.ID, Name: s.Name, Kind: s.Kind, Tier: s.Tier, Image: s.Image, Box: s.Box, Bytes: s.Bytes, Created: s.Created}, nil
-}
-
 func (c *Client) snapshot(ctx context.Context, q call) (box.SnapshotInfo, error) {
-	var s snapshotJSON
+	var s SnapshotDocument
 	if err := c.do(ctx, q, &s); err != nil {
 		return box.SnapshotInfo{}, err
 	}
@@ -62,8 +42,8 @@ func (c *Client) Snapshots(ctx context.Context, _ box.Caller, r box.ListSnapshot
 		v.Set("limit", strconv.Itoa(r.Limit))
 	}
 	var page struct {
-		Snapshots []snapshotJSON `json:"snapshots"`
-		Next      string         `json:"next"`
+		Snapshots []SnapshotDocument `json:"snapshots"`
+		Next      string             `json:"next"`
 	}
 	if err := c.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: v}, &page); err != nil {
 		return nil, "", err
@@ -97,8 +77,8 @@ func (c *Client) Fork(ctx context.Context, _ box.Caller, id box.ID, r box.ForkRe
 	}
 	var all struct {
 		Forks []struct {
-			Box   *boxJSON `json:"box"`
-			Error *problem `json:"error"`
+			Box   *BoxDocument `json:"box"`
+			Error *problem     `json:"error"`
 		} `json:"forks"`
 	}
 	if err := c.do(ctx, call{method: http.MethodPost, path: boxPath(id, "/fork"), in: in}, &all); err != nil {

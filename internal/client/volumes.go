@@ -3,33 +3,12 @@ package client
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 )
 
-type volumeJSON struct {
-	Name    string    `json:"name"`
-	Bytes   int64     `json:"bytes"`
-	Used    int64     `json:"used_bytes"`
-	Boxes   []box.ID  `json:"boxes"`
-	Created time.Time `json:"created_at"`
-}
-
-func (v volumeJSON) info() (box.VolumeInfo, error) {
-	if v.Name == "" || v.Bytes < 0 {
-		return box.VolumeInfo{}, wrong("%q of %d bytes is no volume", v.Name, v.Bytes)
-	}
-	for _, id := range v.Boxes {
-		if !id.Valid() {
-			return box.VolumeInfo{}, wrong("%q is no box", id)
-		}
-	}
-	return box.VolumeInfo{Name: v.Name, Bytes: v.Bytes, Used: v.Used, Boxes: v.Boxes, Created: v.Created}, nil
-}
-
 func (c *Client) volume(ctx context.Context, q call) (box.VolumeInfo, error) {
-	var v volumeJSON
+	var v VolumeDocument
 	if err := c.do(ctx, q, &v); err != nil {
 		return box.VolumeInfo{}, err
 	}
@@ -44,7 +23,7 @@ func (c *Client) CreateVolume(ctx context.Context, _ box.Caller, name string, by
 // Volumes implements box.VolumeService.
 func (c *Client) Volumes(ctx context.Context, _ box.Caller) ([]box.VolumeInfo, error) {
 	var all struct {
-		Volumes []volumeJSON `json:"volumes"`
+		Volumes []VolumeDocument `json:"volumes"`
 	}
 	if err := c.do(ctx, call{method: http.MethodGet, path: "/volumes"}, &all); err != nil {
 		return nil, err
