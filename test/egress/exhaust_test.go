@@ -2,9 +2,15 @@ package egress
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
@@ -65,4 +71,87 @@ func TestABoxThatTakesDescriptorsLeavesOthersTheirs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// twice is for what is the same in all boxes, but for the kind of their links.
+func twice(t *testing.T, fn func(t *testing.T, u harness.User)) {
+	for _, u := range []harness.User{harness.Root, harness.Ordinary.Trusting()} {
+		t.Run(string(u), func(t *testing.T) {
+			harness.NothingLeft(t)
+			fn(t, u)
+		})
+	}
+}
+
+// A box that ends, however it does, leaves nothing in the gateway of what it had open,
+// and its connections to the world are closed.
+func TestABoxThatEndsLeavesNothingInTheGateway(t *testing.T) {
+	f := theWorld(t)
+	twice(t, func(t *testing.T, u harness.User) {
+		d := harness.StartServer(t, u, "--resolver", resolverAddr)
+		stays := made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80")})
+		holds(d, t, f, stays.ID)
+		gate := harness.Gateways(t, d.Pid())[0]
+		count := func() int {
+			all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", gate))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		before := count()
+		for _, how := range []string{"destroyed", "its first process is killed"} {
+			others := inhabitants(t)
+			b := made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80", "hang.example.com:443")})
+			d.Must("POST", fmt.Sprintf("/v1/boxes/%s/processes", b.ID), map[string]any{"command": []string{"python3", "-c", hold, "50"}}, nil)
+			// Besides, connections that are being made, to a name that nobody resolves.
+			d.Must("POST", fmt.Sprintf("/v1/boxes/%s/processes", b.ID), map[string]any{"command": []string{"python3", "-c", helpers + `
+for i in range(8): threading.Thread(target=lambda: tries(lambda: K("hang.example.com", 443, 60))).start()
+`}}, nil)
+			await(t, func() string { return says(d, t, b.ID, `open("/tmp/held").read().split()[0]`) }, "50")
+			if now := count(); now < before+50 {
+				t.Errorf("descriptors: %d before, %d with 50 connections", before, now)
+			}
+			switch how {
+			case "destroyed":
+				d.Must("DELETE", "/v1/boxes/"+b.ID, nil, nil)
+			case "its first process is killed":
+				for _, pid := range inhabitants(t) {
+					if mine := !slices.Contains(others, pid); mine && syscall.Kill(pid, syscall.SIGKILL) != nil {
+						t.Logf("process %d has ended with another one", pid)
+					}
+				}
+			}
+			left := 0
+			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+				if left = count(); left <= before {
+					break
+				}
+			}
+			if left > before {
+				t.Errorf("%s: descriptors: %d before, %d after", how, before, left)
+			}
+			holds(d, t, f, stays.ID)
+		}
+	})
+}
+
+// inhabitants are the processes in PID namespaces other than this one.
+func inhabitants(t *testing.T) (pids []int) {
+	t.Helper()
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
+		if ns, err := os.Readlink(name); err == nil && ns != own {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

@@ -33,7 +33,9 @@ for f in (one, one, two, two): threading.Thread(target=f).start()
 // While a box connects as fast as it can, its rules change again and again: when a
 // change has been answered, nothing new comes to a host that it took away.
 func TestNothingIsDialledByRulesThatWereTakenAway(t *testing.T) {
-	eachDaemon(t, func(t *testing.T, d *harness.Server, u harness.User, f *farm) {
+	f := theWorld(t)
+	twice(t, func(t *testing.T, u harness.User) {
+		d := harness.StartServer(t, u, "--resolver", resolverAddr)
 		open := map[string]any{"mode": "allowlist", "rules": map[string]any{"version": 1, "hosts": []any{
 			map[string]any{"host": "api.example.com", "port": 80}, map[string]any{"host": "raw.example.com", "port": 5432, "protocol": "tcp"},
 		}}}
