@@ -43,8 +43,8 @@ func (b networkBounds) check(p *rules.Policy) error {
 			return box.Errorf(box.Denied, op, "cannot set limits.%s to %d in a request: allowed are at most %d", v.key, v.got, v.most)
 		}
 	}
-	if l.Idle > rules.DefaultIdle {
-		return box.Errorf(box.Denied, op, "cannot set limits.idle to %s in a request: allowed are at most %s", l.Idle, rules.DefaultIdle)
+	if l.Idle > rules.RequestIdle {
+		return box.Errorf(box.Denied, op, "cannot set limits.idle to %s in a request: allowed are at most %s", l.Idle, rules.RequestIdle)
 	}
 	return nil
 }

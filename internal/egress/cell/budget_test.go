@@ -178,7 +178,7 @@ func TestAPolicySaysForHowLongAConnectionMayStand(t *testing.T) {
 			}
 		})
 	}
-	if d := (Timeouts{}).filled().Idle; d != 10*time.Minute {
+	if d := (Timeouts{}).filled().Idle; d != time.Minute {
 		t.Errorf("without one in the policy: %s", d)
 	}
 }

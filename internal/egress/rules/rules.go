@@ -56,8 +56,12 @@ type Limits struct {
 	Idle time.Duration `json:"idle,omitzero"`
 }
 
-// DefaultIdle is long enough for an answer that takes its time, such as a model's.
-const DefaultIdle = 10 * time.Minute
+// DefaultIdle is what a box's slow clients may hold up. RequestIdle is the most that
+// a request may ask for: an answer may take its time, such as a model's.
+const (
+	DefaultIdle = time.Minute
+	RequestIdle = 10 * time.Minute
+)
 
 // Rate is a number of events in a time. The zero Rate is no limit.
 type Rate struct {
