@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/config"
@@ -32,6 +34,7 @@ func wishOf(sandbox json.RawMessage, bounds networkBounds) (engine.Wish, error) 
 			for _, e := range all {
 				e.Line-- // ours
 			}
+			err = allOf(all)
 		}
 		if err != nil {
 			return engine.Wish{}, err
@@ -57,6 +60,28 @@ func wishOf(sandbox json.RawMessage, bounds networkBounds) (engine.Wish, error) 
 		req.Reach = p.JSON()
 	}
 	return engine.Wish{Policy: req, User: cfg.User, Env: cfg.Environ(), Reuse: cfg.Reuse, PoolSize: cfg.PoolSize}, nil
+}
+
+// mostWrong bounds how much of what is wrong with a request is told.
+const mostWrong = 10
+
+// allOf tells all that is wrong with a request in one error, of the kind of the first,
+// each with its place if there are more than one.
+func allOf(all config.Errors) error {
+	if len(all) < 2 {
+		return all
+	}
+	var out strings.Builder
+	for i, e := range all[:min(len(all), mostWrong)] {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		out.WriteString(e.Error())
+	}
+	if n := len(all) - mostWrong; n > 0 {
+		fmt.Fprintf(&out, "\nand %d more", n)
+	}
+	return box.Errorf(box.KindOf(all), "read request", "%s", out.String())
 }
 
 // unescaped writes JSON anew with every character as itself.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -33,6 +34,20 @@ func TestARequestsSandboxIsReadAsAFileIs(t *testing.T) {
 		if _, err := wishOf([]byte(bad), networkBounds{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want something with %q", bad, err, want)
 		}
+	}
+}
+
+// TestAllThatIsWrongWithARequestIsTold at once, with its place: of rules, too.
+func TestAllThatIsWrongWithARequestIsTold(t *testing.T) {
+	_, err := wishOf([]byte(`{"network":{"rules":{"version":1,"hosts":[{"host":"A.b","tls":"splice"},
+{"host":"x.test","tls":"inspect"}]}}}`), networkBounds{})
+	var e *box.Error
+	if !errors.As(err, &e) || e.Kind != box.Invalid || !strings.Contains(e.Message, "sandbox:1:51: cannot set host to \"A.b\"") || !strings.Contains(e.Message, "sandbox:2:24: cannot use tls: inspect") {
+		t.Errorf("%v", err)
+	}
+	_, err = wishOf([]byte(`{"env":{`+strings.Repeat(`"1":"",`, 30)+`"2":""}}`), networkBounds{})
+	if !errors.As(err, &e) || strings.Count(e.Message, "\n") != 10 || !strings.Contains(e.Message, "and ") {
+		t.Errorf("%v", err)
 	}
 }
 
