@@ -34,10 +34,8 @@ func networkOf(nic *os.File) *boot.CreateLinksAndRoutesArgs {
 		zero := make(net.IP, bits/8)
 		return boot.DefaultRoute{Name: hostnic.Name, Route: boot.Route{Destination: net.IPNet{IP: zero, Mask: net.CIDRMask(0, bits)}, Gateway: gateway}}
 	}
-	// A packet is handled where it is read: with more than one processor each waits
-	// for one more goroutine of the guest's kernel.
 	args.FDBasedLinks = []boot.FDBasedLink{{
-		Name: hostnic.Name, MTU: box.LinkMTU, NumChannels: 1, ProcessorsPerChannel: 1, QDisc: config.QDiscNone,
+		Name: hostnic.Name, MTU: box.LinkMTU, NumChannels: 1, QDisc: config.QDiscNone,
 		TXChecksumOffload: true, RXChecksumOffload: true,
 		Addresses: []boot.IPWithPrefix{{Address: v4, PrefixLen: 30}, {Address: v6, PrefixLen: 126}},
 		Routes:    []boot.Route{near(v4, net.CIDRMask(30, 32)), near(v6, net.CIDRMask(126, 128))},
