@@ -337,9 +337,11 @@ func (k *Keeper) Close() error {
 		}
 	}
 	k.mu.Unlock()
-	for _, s := range all {
-		s.end()
+	var ending sync.WaitGroup
+	for _, s := range all { // each may take its time
+		ending.Go(s.end)
 	}
+	ending.Wait()
 	k.work.Wait()
 	for _, c := range cells {
 		c.close()
