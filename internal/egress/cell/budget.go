@@ -63,12 +63,6 @@ func (b *budgets) rate(rule string, r rules.Rate) bool {
 	return b.ledger.Take(rule, r.Count, r.Per)
 }
 
-// spend notes bytes that go through an entry or rule, and reports whether they
-// may.
-func (b *budgets) spend(rule string, limit rules.Budget, tx, rx int64) bool {
-	return rule == "" || b.ledger.Spend(rule, tx, rx, limit.TxBytes, limit.RxBytes)
-}
-
 // name notes that a name was asked for, and reports whether its wildcard had
 // room for it. A name that an entry names in full needs none.
 func (b *budgets) name(p *rules.Policy, n hostname.Name) bool {

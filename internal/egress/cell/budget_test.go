@@ -1,11 +1,13 @@
 package cell
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -180,6 +182,67 @@ func TestAPolicySaysForHowLongAConnectionMayStand(t *testing.T) {
 	}
 	if d := (Timeouts{}).filled().Idle; d != time.Minute {
 		t.Errorf("without one in the policy: %s", d)
+	}
+}
+
+// Requests are counted with their heads, for their rule and for its entry, over all
+// connections; and what is one byte too long does not pass.
+func TestRequestsHaveTheBudgetsOfTheirRuleAndItsEntry(t *testing.T) {
+	const hosts = `  - name: web
+    host: a.example.com
+    port: 80
+    tx_bytes: 3000
+    rules:
+      - { name: say, methods: [POST], paths: [/say], tx_bytes: 1000 }
+      - { name: more, methods: [POST], paths: [/more] }
+      - { name: read, methods: [GET], paths: [/read], rx_bytes: 100 }
+`
+	w := newWorld()
+	a := origin{}
+	w.host(t, "a.example.com", "8.8.4.4", "80", a.serve)
+	f := newFarm(t, w, load(t, hosts))
+	post := func(path string, all int) (sent bool) { // of all bytes, as the upstream gets them
+		t.Helper()
+		head := "POST " + path + " HTTP/1.1\r\nHost: a.example.com\r\nContent-Length: %d\r\n"
+		n := all - len(fmt.Sprintf(head, 100)+"Connection: close\r\n\r\n")
+		conn := f.dialName("a.example.com", "80")
+		before := len(a.text())
+		_, _ = io.WriteString(conn, fmt.Sprintf(head, n)+"\r\n"+strings.Repeat("b", n))
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		got := len(a.text()) - before
+		if err == nil && r.StatusCode == 200 && got != all {
+			t.Errorf("%s: the upstream got %d bytes of %d", path, got, all)
+		}
+		return err == nil && r.StatusCode == 200
+	}
+	for i, c := range []struct {
+		path string
+		size int
+		want bool
+	}{
+		{"/say", 500, true}, {"/say", 501, false}, {"/say", 500 - 89, true}, // of which the head of the one before was sent
+		{"/say", 200, false}, {"/more", 900, true}, {"/more", 900, true},
+	} {
+		if got := post(c.path, c.size); got != c.want {
+			t.Errorf("%d: %s with %d bytes: %v; the upstream got %d in all", i, c.path, c.size, got, len(a.text()))
+		}
+	}
+	f.denied("bytes_exhausted")
+	if n := len(a.text()); n > 3000 {
+		t.Errorf("the upstream got %d bytes", n)
+	}
+	read := func() bool {
+		conn := f.dialName("a.example.com", "80")
+		_, _ = io.WriteString(conn, "GET /read HTTP/1.1\r\nHost: a.example.com\r\n\r\n")
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		return err == nil && string(body) == "ok"
+	}
+	if one, two, three := read(), read(), read(); !one || !two || three { // 40 bytes each
+		t.Errorf("answers: %v, %v, %v", one, two, three)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/internal/egress/dial"
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/ledger"
 	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/rules"
 	"github.com/sunaba-dev/sunaba/internal/egress/synth"
@@ -367,14 +368,23 @@ func (o *conn) pass(tx, rx int64) bool {
 	o.mu.Unlock()
 	c := o.cell
 	limits := c.rule.Load().policy.Limits
-	switch {
-	case !c.budgets.ledger.Spend("", tx, 0, limits.TxBytes, 0):
+	bounds := [3]ledger.Bound{
+		{Sent: limits.TxBytes, Received: limits.RxBytes},
+		{Rule: v.Rule, Sent: v.Budget.TxBytes, Received: v.Budget.RxBytes},
+		{Rule: ruled.Rule, Sent: ruled.Budget.TxBytes, Received: ruled.Budget.RxBytes},
+	}
+	n := len(bounds)
+	if ruled.Rule == "" { // which is none
+		n--
+	}
+	switch over := c.budgets.ledger.SpendAll(tx, rx, bounds[:n]...); {
+	case over == 0 && tx > 0:
 		o.overdrawn("tx_exhausted", "the policy's bytes to send are used up")
 		return false
-	case !c.budgets.ledger.Spend("", 0, rx, 0, limits.RxBytes):
+	case over == 0:
 		o.overdrawn("rx_exhausted", "the policy's bytes to receive are used up")
 		return false
-	case !c.budgets.spend(v.Rule, v.Budget, tx, rx), !c.budgets.spend(ruled.Rule, ruled.Budget, tx, rx):
+	case over > 0:
 		o.overdrawn("bytes_exhausted", "the bytes of this entry are used up")
 		return false
 	}

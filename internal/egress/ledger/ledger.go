@@ -175,27 +175,50 @@ func (l *Ledger) put(slot, at int, v uint64) {
 	binary.NativeEndian.PutUint64(l.page[slot*slotSize+at:], v)
 }
 
+// Bound is what may be sent and received in all under a rule, the box's own if it is
+// "", in bytes; 0 is no bound.
+type Bound struct {
+	Rule           string
+	Sent, Received int64
+}
+
 // Spend notes bytes that are about to be sent and received under rule, the box's
 // own if it is "", and reports whether that is within the limits, of which 0 is
 // none. What is not, is not noted.
 func (l *Ledger) Spend(rule string, sent, received, mostSent, mostReceived int64) bool {
-	if mostSent == 0 && mostReceived == 0 && rule != "" {
-		return true
-	}
+	return l.SpendAll(sent, received, Bound{rule, mostSent, mostReceived}) < 0
+}
+
+// SpendAll is Spend under several rules at once: what is not within one of them is
+// noted under none. It returns the number of the first such one, or -1.
+func (l *Ledger) SpendAll(sent, received int64, bounds ...Bound) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i, err := l.slot(rule)
-	if err != nil {
-		return false
+	for i, b := range bounds {
+		if b.free() {
+			continue
+		}
+		n, err := l.slot(b.Rule)
+		if err != nil || b.Sent > 0 && int64(l.get(n, atSent))+sent > b.Sent || b.Received > 0 && int64(l.get(n, atReceived))+received > b.Received {
+			return i
+		}
 	}
-	s, r := int64(l.get(i, atSent))+sent, int64(l.get(i, atReceived))+received
-	if mostSent > 0 && s > mostSent || mostReceived > 0 && r > mostReceived {
-		return false
+	for i, b := range bounds {
+		if b.free() {
+			continue
+		}
+		n, err := l.slot(b.Rule)
+		if err != nil {
+			return i
+		}
+		l.put(n, atSent, l.get(n, atSent)+uint64(sent))
+		l.put(n, atReceived, l.get(n, atReceived)+uint64(received))
 	}
-	l.put(i, atSent, uint64(s))
-	l.put(i, atReceived, uint64(r))
-	return true
+	return -1
 }
+
+// free reports whether nothing is noted: but for the box's own, only what has a bound is.
+func (b Bound) free() bool { return b.Rule != "" && b.Sent == 0 && b.Received == 0 }
 
 // Spent returns the bytes that were noted under rule.
 func (l *Ledger) Spent(rule string) (sent, received int64) {

@@ -251,3 +251,25 @@ func TestAFolderKeepsEachBoxsAsLongAsTheBox(t *testing.T) {
 		t.Errorf("%v %v", f, err)
 	}
 }
+
+// What is too much for one rule is counted under none.
+func TestWhatIsRefusedIsSpentNowhere(t *testing.T) {
+	l, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bounds := []Bound{{"", 100, 0}, {"web", 50, 7}, {"web/read", 0, 0}, {"web/say", 20, 0}}
+	for _, c := range []struct {
+		sent, received int64
+		want           int
+	}{{15, 1, -1}, {6, 0, 3}, {5, 7, 1}, {5, 6, -1}, {1, 0, 3}, {200, 0, 0}} {
+		if got := l.SpendAll(c.sent, c.received, bounds...); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+	for rule, want := range map[string][2]int64{"": {20, 7}, "web": {20, 7}, "web/say": {20, 7}, "web/read": {0, 0}} {
+		if sent, received := l.Spent(rule); sent != want[0] || received != want[1] {
+			t.Errorf("%q: %d, %d; want %v", rule, sent, received, want)
+		}
+	}
+}
