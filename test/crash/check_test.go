@@ -47,6 +47,9 @@ func (w *world) rows(destroyed bool) map[string]row {
 func (w *world) check() {
 	w.t.Helper()
 	rows := w.rows(true)
+	for id := range w.past {
+		delete(rows, id)
+	}
 	for id, r := range rows {
 		// The daemon died, not its boxes: none was lost.
 		if r.Phase == "destroyed" && r.Reason != "asked" && r.Reason != "failed" {

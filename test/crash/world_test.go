@@ -37,6 +37,7 @@ type world struct {
 	kills   map[moment]int
 	kept    map[string]bool // snapshots: whether they are, or are no more
 	warm    int             // boxes that were handed out warm
+	past    map[string]row  // boxes of earlier tests
 	volumes map[string]*volume
 
 	farm       *upstream.Farm // nil where boxes have no network
@@ -96,6 +97,7 @@ func newWorld(t *testing.T, u harness.User) *world {
 		args = append(args, "--resolver", upstream.Resolver)
 	}
 	w.d = harness.StartServer(t, u, args...)
+	w.past = w.rows(true)
 	return w
 }
 
@@ -376,7 +378,11 @@ func (w *world) fork(k *known, _ *rand.Rand) error {
 	k.phase = ""
 	var made struct {
 		Forks []struct {
-			Box *row `json:"box"`
+			Box   *row `json:"box"`
+			Error *struct {
+				Code    int    `json:"code"`
+				Message string `json:"message"`
+			} `json:"error"`
 		} `json:"forks"`
 	}
 	status, err := w.call("POST", path(k)+"/fork", map[string]any{"count": 1, "metadata": map[string]any{"fork": "yes"}}, &made)
@@ -386,10 +392,17 @@ func (w *world) fork(k *known, _ *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if len(made.Forks) != 1 || made.Forks[0].Box == nil {
+	if len(made.Forks) != 1 {
 		return fmt.Errorf("fork: %+v", made)
 	}
-	return w.destroy(w.welcome(made.Forks[0].Box.ID, &wanted{tier: k.tier}))
+	f := made.Forks[0]
+	switch {
+	case f.Box == nil && f.Error != nil && (f.Error.Code == http.StatusTooManyRequests || f.Error.Code == http.StatusServiceUnavailable):
+		return nil // a busy host: it is to be tried again later
+	case f.Box == nil:
+		return fmt.Errorf("fork: %+v", f.Error)
+	}
+	return w.destroy(w.welcome(f.Box.ID, &wanted{tier: k.tier}))
 }
 
 // destroy ends a box.

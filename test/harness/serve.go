@@ -123,6 +123,17 @@ func (d *Server) Kill() {
 	d.cmd = nil
 }
 
+// Dump ends it with the stacks of all that it was at, which it returns. Its boxes live
+// on.
+func (d *Server) Dump() string {
+	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
+	_ = d.cmd.Wait()
+	d.cmd = nil
+	d.log.mu.Lock()
+	defer d.log.mu.Unlock()
+	return string(bytes.Join(d.log.stacks, []byte("\n")))
+}
+
 // Stop ends its boxes, and then it in order.
 func (d *Server) Stop() {
 	d.t.Helper()
@@ -218,6 +229,7 @@ type tail struct {
 	mu        sync.Mutex
 	lines     [][]byte
 	decisions [][]byte
+	stacks    [][]byte // what does not look like a line of a log
 }
 
 func (l *tail) add(line []byte) {
@@ -227,6 +239,9 @@ func (l *tail) add(line []byte) {
 	if bytes.Contains(line, []byte(" msg=network ")) {
 		to, most = &l.decisions, 20
 	}
+	if !bytes.HasPrefix(line, []byte("time=")) {
+		to, most = &l.stacks, 4000
+	}
 	*to = append(*to, bytes.Clone(line))
 	*to = (*to)[max(0, len(*to)-most):]
 }
@@ -234,7 +249,7 @@ func (l *tail) add(line []byte) {
 func (l *tail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(bytes.Join(slices.Concat(l.decisions, l.lines), []byte("\n")))
+	return string(bytes.Join(slices.Concat(l.decisions, l.lines, l.stacks[:min(len(l.stacks), 100)]), []byte("\n")))
 }
 
 // TryStartFor starts it and does not wait longer than that until it can be

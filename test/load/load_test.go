@@ -18,6 +18,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -188,7 +189,13 @@ func (l *load) returnsTo(before map[string]int) {
 			return
 		}
 		if time.Now().After(end) {
-			l.t.Errorf("the daemon keeps what it took: %v", over)
+			pid := l.d.Pid()
+			files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+			for i := range files {
+				files[i], _ = os.Readlink(files[i])
+			}
+			l.t.Errorf("the daemon keeps what it took: %v\n%q\n%s", over, files, l.d.Dump())
+			l.d.Start()
 			return
 		}
 	}
