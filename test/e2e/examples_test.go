@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -67,4 +68,32 @@ func files(r box.Report) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// The policy of the examples says what its table promises, and the client that has
+// nothing but Python's own library sees a denial and lets it through.
+func TestTheNetworkExamplesHold(t *testing.T) {
+	dir := filepath.Join(harness.ModuleRoot(), "examples/network")
+	u := harness.Users()[0]
+	for _, args := range [][]string{
+		{"policy", "check", filepath.Join(dir, "policy.yaml")},
+		{"policy", "test", "--policy", filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "promises.txt")},
+	} {
+		if r := harness.Run(t, u, args...); r.Code != 0 || strings.Contains(string(r.Stdout), "warning") {
+			t.Errorf("%v: %d\n%s%s", args, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+	d := harness.StartServer(t, u)
+	cmd := exec.Command("/usr/bin/python3", filepath.Join(dir, "client.py"))
+	cmd.Env = []string{"SUNABA_SERVER=" + d.URL, "SUNABA_API_KEY=" + d.Key}
+	out, err := cmd.CombinedOutput()
+	const want = `pypi.org: True
+files.pythonhosted.org: False
+denied files.pythonhosted.org because no entry of the policy is for files.pythonhosted.org; to allow it: files.pythonhosted.org:443
+now allowed: pypi.org files.pythonhosted.org:443
+files.pythonhosted.org: True
+`
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
