@@ -77,6 +77,28 @@ func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
 	}
 }
 
+// What a request may still send is said by the rule that is in force, and not by the
+// one that it began under.
+func TestAChangeOfThePolicyChangesTheBudgetOfARequest(t *testing.T) {
+	w := newWorld()
+	var got recorder
+	w.host(t, "web.example.com", "8.8.4.7", "80", got.serve)
+	const entry = `  - { host: web.example.com, port: 80, rules: [ { name: up, methods: [POST], tx_bytes: 100000 } ] }
+`
+	f := newFarm(t, w, load(t, entry))
+	c := f.dialName("web.example.com", "80")
+	_, _ = io.WriteString(c, "POST /up HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 90000\r\n\r\n"+strings.Repeat("x", 3000))
+	waitFor(t, "the begin of the body came", func() bool { return strings.HasSuffix(got.text(), "xxx") })
+	f.cell.Update(load(t, strings.Replace(entry, "100000", "5000", 1)), 2, f.dialer)
+	_, _ = io.WriteString(c, strings.Repeat("y", 1000))
+	waitFor(t, "what is within the new budget came", func() bool { return strings.Count(got.text(), "y") == 1000 })
+	_, _ = io.WriteString(c, strings.Repeat("z", 4000))
+	f.denied("bytes_exhausted")
+	if !ended(c) || strings.Contains(got.text(), "z") {
+		t.Errorf("%d bytes more came", strings.Count(got.text(), "z"))
+	}
+}
+
 // The address that a name had when it was dialled must still be allowed.
 func TestAChangeOfThePolicyJudgesAddresses(t *testing.T) {
 	w := newWorld()

@@ -178,13 +178,19 @@ func (o *conn) still(r *ruling) bool {
 	if now == nil || now.Mode != o.entry.Mode {
 		return false
 	}
-	if o.request != nil && !now.Request(*o.request).Allow {
-		return false
+	var ruled rules.Verdict // of the request, if a rule below the entry gives it
+	if o.request != nil {
+		switch asked := now.Request(*o.request); {
+		case !asked.Allow:
+			return false
+		case asked.Rule != v.Rule:
+			ruled = asked
+		}
 	}
 	if o.addr.IsValid() && !now.Address(r.dialer.Special(), netip.AddrPortFrom(o.addr, o.dst.Port())).Allow {
 		return false
 	}
-	o.entry, o.verdict = now, v
+	o.entry, o.verdict, o.ruled = now, v, ruled
 	return true
 }
 

@@ -18,6 +18,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -256,9 +257,22 @@ func (g *gate) run(name string, h *held) {
 	_ = h.Run(context.Background())
 }
 
+// dropTime is how long the end of a cell is waited for. Its descriptor is shared with
+// the box's first process, which can make a read of it wait: that is no matter of the
+// other boxes, whose requests come next.
+const dropTime = time.Second
+
 func (g *gate) drop(name string, h *held) {
-	_ = h.Close()
-	<-h.done
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = h.Close()
+		<-h.done
+	}()
+	select {
+	case <-ended:
+	case <-time.After(dropTime):
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.cells[name] == h {

@@ -291,3 +291,48 @@ func TestRulesThatAreTooLongAreRefused(t *testing.T) {
 	}
 	w.want(t, "a.example.com", false)
 }
+
+// Who has taken over a box's first process shares the link's descriptor with the
+// gateway, and can make its writes wait. That box's end is no other's.
+func TestABoxThatMakesItsLinkWaitKeepsNobody(t *testing.T) {
+	k, _ := newKeeper(t)
+	other := attach(t, k, box.NewID(), "a.example.com:443")
+	pid := k.PID()
+	ours, theirs, err := nic.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	shared, err := host.Dup(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	id := box.NewID()
+	if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	w := wire{theirs}
+	w.want(t, "a.example.com", true)
+	if err := syscall.SetNonblock(int(shared.Fd()), false); err != nil {
+		t.Fatal(err)
+	}
+	fd, q := int(theirs.Fd()), datagram([]byte("\x00\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x07example\x03com\x00\x00\x01\x00\x01"))
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	taken, full := 0, 0
+	for full < 500 && taken < 20_000 { // answers that nobody takes, until it does not go on
+		if _, err := syscall.Write(fd, q); err != nil {
+			full++
+			time.Sleep(time.Millisecond)
+		} else {
+			taken, full = taken+1, 0
+		}
+	}
+	within(t, 10*time.Second, "given up", func() { k.Detach(t.Context(), id) })
+	other.want(t, "a.example.com", true)
+	if now := k.PID(); now != pid {
+		t.Errorf("the gateway is process %d, before %d", now, pid)
+	}
+}

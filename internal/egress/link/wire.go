@@ -181,6 +181,10 @@ func (l *Link) send(fd int, parts [][]byte, version int) error {
 		_, err := unix.SendmsgBuffers(fd, parts, nil, to, unix.MSG_DONTWAIT)
 		return err
 	}
+	if l.cfg.Kind == Seqpacket { // the box's first process has the flag O_NONBLOCK in its hands, too
+		_, err := unix.SendmsgBuffers(fd, parts, nil, nil, unix.MSG_DONTWAIT)
+		return err
+	}
 	_, err := unix.Writev(fd, parts)
 	return err
 }
