@@ -237,6 +237,9 @@ func siblings(u harness.User, tier box.TierName) []attack {
 		// E: paths.
 		path("dots in segments with parameters", "/public/;x/..;y/secret"),
 		path("dots with a space", "/public/..%20/secret"),
+		path("dots with an encoded question mark", "/public/..%3fx"),
+		path("dots with an encoded hash", "/public/..%23/x"),
+		path("dots under marks", "/public/..%cc%b8/x"),
 		path("three dots", "/public/.../secret"),
 		path("dots twice encoded", "/public/%252e%252e/secret"),
 		path("dots encoded as some servers do", "/public/%u002e%u002e/secret"),

@@ -53,10 +53,12 @@ func FuzzCanonical(f *testing.F) {
 		var bare []string
 		for seg := range strings.SplitSeq(u.Path, "/") {
 			seg, _, _ = strings.Cut(seg, ";")
+			seg, _, _ = strings.Cut(seg, "?")
+			seg, _, _ = strings.Cut(seg, "#")
 			bare = append(bare, strings.TrimSpace(seg))
 		}
 		if slices.Contains(bare, "..") || slices.Contains(bare, ".") {
-			t.Fatalf("Canonical(%q) = %q, which is %q without parameters", raw, c, bare)
+			t.Fatalf("Canonical(%q) = %q, which is %q without parameters and what ends a path", raw, c, bare)
 		}
 		// The standard library's own server must not redirect it to another path.
 		mux := http.NewServeMux()

@@ -63,7 +63,8 @@ func Canonical(raw string) (string, error) {
 			continue
 		}
 		slash = false
-		switch bare := bareOf(seg); {
+		bare, ends := bareOf(seg)
+		switch {
 		case seg == "" || seg == ".":
 			slash = true
 		case seg == "..":
@@ -71,8 +72,8 @@ func Canonical(raw string) (string, error) {
 				return fail("it leads above the root")
 			}
 			kept, slash = kept[:len(kept)-1], true
-		case bare == "" || strings.Trim(bare, ".") == "":
-			return fail("it has a segment of dots, spaces or parameters alone, which servers read in different ways")
+		case strings.Trim(bare, ".") == "", ends != "" && strings.Trim(ends, ".") == "":
+			return fail("it has a segment of dots, spaces, parameters or other marks alone, which servers read in different ways")
 		default:
 			kept = append(kept, seg)
 		}
@@ -139,21 +140,26 @@ func decode(raw string) (text, why string) {
 // scripts, and marks that have no shape.
 func Blank(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Cf, unicode.Zs) }
 
-// bareOf is what a servlet container or a Windows server may see of a segment:
-// without parameters and blanks.
-func bareOf(seg string) string {
+// bareOf is what a servlet container or a Windows server may see of a segment: without
+// parameters, blanks, and marks that stand on others. ends is what one sees of it that
+// looks for the end of the path in what it has decoded: up to a question mark or a hash.
+func bareOf(seg string) (bare, ends string) {
 	if text, err := url.PathUnescape(seg); err == nil { // what is encoded was found to be so
 		seg = text
 	}
 	if i := strings.IndexAny(seg, Semicolons); i >= 0 {
 		seg = seg[:i]
 	}
-	return strings.Map(func(r rune) rune {
-		if Blank(r) {
+	bare = strings.Map(func(r rune) rune {
+		if Blank(r) || unicode.In(r, unicode.Mn, unicode.Me) {
 			return -1
 		}
 		return r
 	}, seg)
+	if i := strings.IndexAny(bare, "?#\uff1f\uff03\ufe56\ufe5f"); i >= 0 { // of any width
+		return bare, bare[:i]
+	}
+	return bare, bare
 }
 
 // runeAt decodes the encoded bytes at raw[i:] as one character of n bytes; n is
