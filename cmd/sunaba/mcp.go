@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,6 +24,8 @@ type mcpFlags struct {
 	server  serverFlags
 	set     sandboxFlags
 	verbose bool
+
+	resolvers []netip.AddrPort // instead of the host's
 }
 
 func mcpUsage(w io.Writer) {
@@ -38,6 +41,7 @@ flags:
 	describe(w, "--server URL", "use this daemon; its key comes from where `sunaba box` has it")
 	describe(w, "--state FOLDER", "for images and running boxes, without --server (default "+stateHelp+")")
 	describe(w, "--config FILE", "of its sandbox section, what is set holds for every box: a model cannot change it")
+	describe(w, "--resolver ADDRESS", "a DNS server for names that boxes may reach, instead of this host's; without --server; may be repeated")
 	describe(w, "--verbose", "log on standard error")
 	fmt.Fprint(w, "\nand the keys of the configuration file that `sunaba run -h` lists, as --memory SIZE: they hold for every box too.\n")
 }
@@ -49,12 +53,15 @@ func mcpCommand(args []string) int {
 	fs.StringVar(&f.server.url, "server", "", "")
 	fs.StringVar(&f.state, "state", "", "")
 	fs.BoolVar(&f.verbose, "verbose", false, "")
+	fs.Func("resolver", "", addResolver(&f.resolvers))
 	f.set.define(fs)
 	err := parseFlags(fs, args, "mcp")
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		mcpUsage(os.Stdout)
 		return 0
+	case err == nil && f.server.url != "" && len(f.resolvers) > 0:
+		err = errors.New("cannot use --resolver with --server: `sunaba serve --resolver ADDRESS` is for all boxes of the daemon")
 	case err == nil && fs.NArg() > 0:
 		err = fmt.Errorf("cannot use argument %q: mcp takes flags only", fs.Arg(0))
 	}
@@ -91,7 +98,7 @@ func serveMCP(ctx context.Context, f mcpFlags) (err error) {
 			return err
 		}
 	} else {
-		s, serr := newSession(ctx, f.state, log)
+		s, serr := newSession(ctx, f.state, f.resolvers, log)
 		if serr != nil {
 			return serr
 		}

@@ -129,7 +129,7 @@ func outOfReach(f *os.File, folders []string) error {
 	case !ours(sys.Uid):
 		return fmt.Errorf("it belongs to user %d, who is neither you nor root", sys.Uid)
 	case st.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("others than its owner may write it (mode %04o)", st.Mode().Perm())
+		return fmt.Errorf("others than its owner may write it (mode %04o); `chmod go-w %s` ends that", st.Mode().Perm(), f.Name())
 	}
 	return outOfBoxes(f, folders, func(dir string, info fs.FileInfo) error {
 		sys, ok := info.Sys().(*syscall.Stat_t)
@@ -137,7 +137,7 @@ func outOfReach(f *os.File, folders []string) error {
 		case !ok || !ours(sys.Uid):
 			return fmt.Errorf("the folder %s above it belongs to another user", dir)
 		case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
-			return fmt.Errorf("others may write to the folder %s above it (mode %04o)", dir, info.Mode().Perm())
+			return fmt.Errorf("others may write to the folder %s above it (mode %04o); `chmod go-w %s` ends that", dir, info.Mode().Perm(), dir)
 		}
 		return nil
 	})

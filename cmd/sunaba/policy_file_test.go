@@ -70,8 +70,8 @@ func TestAPolicyIsNeverReadFromWhereABoxMayWrite(t *testing.T) {
 		{"a second name in the workspace", hard, []string{work}, "names"},
 		{"with a second name, and nothing to write", hard, nil, ""},
 		{"others may write it", open, nil, "others than its owner"},
-		{"a group may write it", group, nil, "others than its owner"},
-		{"others may replace it", inWide, nil, "others may write to the folder"},
+		{"a group may write it", group, nil, "`chmod go-w " + group + "` ends that"},
+		{"others may replace it", inWide, nil, "`chmod go-w " + wide + "` ends that"},
 		{"others may replace a folder above", deep, nil, "others may write to the folder"},
 		{"a folder that is not there yet", outside, []string{filepath.Join(top, "later")}, ""},
 	} {

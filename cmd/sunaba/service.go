@@ -160,7 +160,7 @@ type clientSession struct {
 
 // newSession starts one below the state folder, after clearing up after those
 // that were killed.
-func newSession(ctx context.Context, stateFlag string, log *slog.Logger) (*clientSession, error) {
+func newSession(ctx context.Context, stateFlag string, resolvers []netip.AddrPort, log *slog.Logger) (*clientSession, error) {
 	state, err := stateDir(stateFlag)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func newSession(ctx context.Context, stateFlag string, log *slog.Logger) (*clien
 		return nil, err
 	}
 	for _, dir := range old {
-		if s, err := openSession(ctx, state, dir, log); err == nil { // else it is somebody's
+		if s, err := openSession(ctx, state, dir, nil, log); err == nil { // else it is somebody's
 			err = s.Close(ctx)
 			if err != nil {
 				log.Warn("cannot clear an old session", "folder", dir, "error", err)
@@ -185,15 +185,15 @@ func newSession(ctx context.Context, stateFlag string, log *slog.Logger) (*clien
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return nil, box.Errorf(box.Unusable, "start session", "cannot make folder for a session: %w", err)
 	}
-	return openSession(ctx, state, dir, log)
+	return openSession(ctx, state, dir, resolvers, log)
 }
 
-func openSession(ctx context.Context, state, dir string, log *slog.Logger) (*clientSession, error) {
+func openSession(ctx context.Context, state, dir string, resolvers []netip.AddrPort, log *slog.Logger) (*clientSession, error) {
 	rules := defaultRules()
 	rules.Share = tenant.Amounts{Boxes: 16}
 	s, err := newService(ctx, serviceOptions{
 		bounds: networkBounds{own: true}, // a model chooses no rules; they are of whoever starts this
-		state:  dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, snapshots: defaultSnapshots(), log: log,
+		state:  dir, images: filepath.Join(state, "images"), rules: rules, ttl: 24 * time.Hour, maxTTL: 24 * time.Hour, snapshots: defaultSnapshots(), resolvers: resolvers, log: log,
 	})
 	if err != nil {
 		return nil, err
