@@ -77,14 +77,15 @@ func boxNetwork(ctx context.Context, b *boxCall) (int, error) {
 		}
 		t := i.Traffic
 		fmt.Printf("network %s, rules of generation %d, %d connections (%d open), %d bytes sent, %d received\n", up, t.Generation, t.Connections, t.Open, t.Sent, t.Received)
-		if p, err := rules.Parse(i.Rules); err == nil {
+		p, err := rules.Parse(i.Rules)
+		if err == nil {
 			reach := reachWords(p)
 			if len(reach) == 0 {
 				reach = []string{"reaches nothing"}
 			}
 			fmt.Println(strings.Join(reach, "\n"))
 		}
-		for _, line := range denialWords(t.Denied, "--also") {
+		for _, line := range denialWords(t.Denied, "--also", p) {
 			fmt.Println(line)
 		}
 	})

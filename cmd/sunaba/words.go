@@ -43,7 +43,7 @@ func words(f *runFlags, rep *box.Report) []string {
 			say(fmt.Sprintf("the program ran into its limit %s (%s)", h.Limit, h.Source))
 		}
 	}
-	out = append(out, denialWords(rep.Network.Denied, "--allow")...)
+	out = append(out, denialWords(rep.Network.Denied, "--allow", nil)...)
 	if rep.ArtifactsError != "" {
 		say("not all files came out: " + oneLine(rep.ArtifactsError))
 	}

@@ -6,14 +6,17 @@ import (
 	"strings"
 
 	"github.com/sunaba-dev/sunaba/box"
+	"github.com/sunaba-dev/sunaba/internal/egress/rules"
+	"github.com/sunaba-dev/sunaba/internal/hostname"
 )
 
 // wordsOfDenials is how many denials are told one by one.
 const wordsOfDenials = 5
 
 // denialWords say what the network did not let through, and how to allow it. Adding
-// is the flag that takes an entry of the short form, where there is one.
-func denialWords(all []box.Denial, adding string) []string {
+// is the flag that takes an entry of the short form, where there is one; now are rules
+// that came into force after some of it, and may allow it; nil if there are none.
+func denialWords(all []box.Denial, adding string, now *rules.Policy) []string {
 	var out []string
 	for i, d := range all {
 		if i == wordsOfDenials {
@@ -37,7 +40,10 @@ func denialWords(all []box.Denial, adding string) []string {
 		if d.Count > 1 {
 			line += fmt.Sprintf(" (%d times)", d.Count)
 		}
-		if d.Fix != "" {
+		switch {
+		case allows(now, d):
+			line += "; it is allowed now"
+		case d.Fix != "":
 			fix := d.Fix
 			if entry, _, _ := strings.Cut(fix, " in place of "); !strings.Contains(entry, " ") {
 				fix = strings.TrimLeft(adding+" "+fix, " ")
@@ -47,4 +53,25 @@ func denialWords(all []box.Denial, adding string) []string {
 		out = append(out, line)
 	}
 	return out
+}
+
+// allows reports whether rules allow the name, or the connection, that was denied.
+func allows(p *rules.Policy, d box.Denial) bool {
+	n, err := hostname.Parse(d.Name)
+	if p == nil || err != nil {
+		return false
+	}
+	switch d.Code {
+	case string(rules.NotListed), string(rules.PortClosed), string(rules.DeniedByRule):
+	default:
+		return false // of what came over it
+	}
+	switch d.Kind {
+	case "dns":
+		return p.Name(n)
+	case "connect":
+		_, v := p.Host(n, d.Port)
+		return v.Allow
+	}
+	return false
 }
