@@ -362,7 +362,7 @@ open("/tmp/closed", "w").write(r + " " + o)
 		}
 		got := ""
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-			if got = says(d, t, b.ID, `open("/tmp/closed").read()`); got != "FileNotFoundError" {
+			if got = says(d, t, b.ID, `open("/tmp/closed").read()`); got != "FileNotFoundError" && got != "" {
 				break
 			}
 		}

@@ -51,6 +51,9 @@ func TestTheGatewayHasNothingToLose(t *testing.T) {
 		if env, err := os.ReadFile(dir + "/environ"); err != nil || len(env) > 0 {
 			t.Errorf("its environment: %q, %v", env, err)
 		}
+		if score, err := os.ReadFile(dir + "/oom_score_adj"); err != nil || strings.TrimSpace(string(score)) != "500" {
+			t.Errorf("without memory it is ended by %q, %v", score, err)
+		}
 		fds, err := os.ReadDir(dir + "/fd")
 		if err != nil || len(fds) < 5 {
 			t.Fatalf("descriptors: %v, %v", fds, err)

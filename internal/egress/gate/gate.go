@@ -60,6 +60,7 @@ const controlFD = 3
 
 // first gives up all that the gateway does not need, and becomes it.
 func first() int {
+	yieldMemory()
 	err := become(argvGate)
 	fmt.Fprintln(os.Stderr, err)
 	return 1
