@@ -142,7 +142,8 @@ func Blank(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Cf,
 
 // bareOf is what a servlet container or a Windows server may see of a segment: without
 // parameters, blanks, and marks that stand on others. ends is what one sees of it that
-// looks for the end of the path in what it has decoded: up to a question mark or a hash.
+// looks for the end of the path in what it has decoded, or knows streams of files: up
+// to a question mark, a hash or a colon.
 func bareOf(seg string) (bare, ends string) {
 	if text, err := url.PathUnescape(seg); err == nil { // what is encoded was found to be so
 		seg = text
@@ -156,7 +157,7 @@ func bareOf(seg string) (bare, ends string) {
 		}
 		return r
 	}, seg)
-	if i := strings.IndexAny(bare, "?#\uff1f\uff03\ufe56\ufe5f"); i >= 0 { // of any width
+	if i := strings.IndexAny(bare, ":?#\uff1a\uff1f\uff03\ufe55\ufe56\ufe5f"); i >= 0 { // of any width
 		return bare, bare[:i]
 	}
 	return bare, bare

@@ -279,59 +279,55 @@ func (r *Rule) onReadings(path []string) bool {
 	return false
 }
 
-// readings are the forms of a path, without its first slash, that onReadings compares: all
-// of it, and what is before an encoded question mark or hash, since some servers
-// decode a path and then look for where it ends.
+// readings are the forms of a path, without its first slash, that wide compares: all
+// of it; what is before an encoded question mark or hash, since some servers decode a
+// path and then look for where it ends; and each without the last segment's ending,
+// which is no part of the path where it says in what format to answer (/x.json).
 func readings(path string) []string {
-	out := segments(path)
-	end := 0
-	for i, s := range out {
+	segs := segments(path)
+	var short []string
+	for i, s := range segs {
 		if decoded, err := url.PathUnescape(s); err == nil { // it is canonical, so there is no error
 			s = decoded
 		}
 		s = strings.Map(likeness, s)
-		if j := strings.IndexAny(s, "?#"); j >= 0 {
-			s = s[:j]
-			if end == 0 {
-				end = i + 1
-			}
+		if j := strings.IndexAny(s, "?#"); j >= 0 && short == nil {
+			short = append(slices.Clone(segs[:i]), plainly(s[:j]))
 		}
-		s, _, _ = strings.Cut(s, ";")
-		if j := strings.IndexByte(s, ':'); j > 0 && strings.Contains(s[j:], ":$") { // a stream of NTFS, as ::$DATA
-			s = s[:j]
-		}
-		if s != "*" && s != "**" {
-			s = strings.TrimRightFunc(s, func(r rune) bool { return r == '.' || httppath.Blank(r) })
-		}
-		out[i] = s
+		segs[i] = plainly(s)
 	}
-	if n := len(out); n > 1 && out[n-1] == "" {
-		out = out[:n-1]
-	}
-	all := []string{strings.Join(out, "/")}
-	if end > 0 && end < len(out) {
-		all = append(all, strings.Join(out[:end], "/"))
-	}
-	last := len(out) - 1
-	if stem, format, ok := cutLast(out[last]); ok && isFormat(format) {
-		out[last] = stem
-		all = append(all, strings.Join(out, "/"))
+	all := forms(segs)
+	if short != nil {
+		all = append(all, forms(short)...)
 	}
 	return all
 }
 
-func cutLast(s string) (stem, rest string, ok bool) {
-	i := strings.LastIndexByte(s, '.')
-	if i <= 0 {
-		return s, "", false
+// plainly is a segment, decoded, as the most liberal of servers sees it.
+func plainly(s string) string {
+	if i := strings.IndexByte(s, ':'); i > 0 && strings.Contains(s[i:], ":$") { // a stream of NTFS, as ::$DATA
+		s = s[:i]
 	}
-	return s[:i], s[i+1:], true
+	s, _, _ = strings.Cut(s, ";")
+	if s == "*" || s == "**" {
+		return s
+	}
+	s = strings.TrimLeftFunc(s, httppath.Blank)
+	return strings.TrimRightFunc(s, func(r rune) bool { return r == '.' || httppath.Blank(r) })
 }
 
-// isFormat reports whether an ending may be a format's: a letter, and up to 7 letters
-// or digits.
-func isFormat(s string) bool {
-	return s != "" && len(s) <= 8 && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+// forms are a path of such segments as it is, and without an ending.
+func forms(segs []string) []string {
+	if n := len(segs); n > 1 && segs[n-1] == "" {
+		segs = segs[:n-1]
+	}
+	all := []string{strings.Join(segs, "/")}
+	last := len(segs) - 1
+	if i := strings.LastIndexByte(segs[last], '.'); i > 0 {
+		stem := append(slices.Clone(segs[:last]), segs[last][:i])
+		all = append(all, strings.Join(stem, "/"))
+	}
+	return all
 }
 
 // likeness maps a character to the one that some server or file system takes it for;
