@@ -3,6 +3,7 @@ package link_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -120,14 +121,24 @@ func child(t *testing.T, kind string) {
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		const size = 64 << 20
 		begin := time.Now()
+		block := make([]byte, 1<<18)
+		for i := range block {
+			block[i] = byte(i ^ i>>8 ^ i>>16)
+		}
 		go func() {
-			block := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
 			for range size / len(block) {
 				_, _ = c.Write(block)
 			}
 			_ = c.(*net.TCPConn).CloseWrite()
 		}()
-		n, err := io.Copy(io.Discard, c)
+		want, got := sha256.New(), sha256.New()
+		for range size / len(block) {
+			want.Write(block)
+		}
+		n, err := io.Copy(got, c)
+		if err == nil && n == size && !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+			t.Fatalf("%s: other bytes came back", to)
+		}
 		if err != nil || n != size {
 			t.Fatalf("%s: %d bytes came back, %v; %+v", to, n, err, l.Counts())
 		}

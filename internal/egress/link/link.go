@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
 )
 
 // Kind says what the descriptor is.
@@ -201,8 +202,9 @@ func (l *Link) Counts() Snapshot {
 	return out
 }
 
-// packet looks at one packet of the box.
-func (l *Link) packet(b []byte) {
+// packet looks at one packet of the box, which is at the beginning of chunk if there is
+// one, and reports whether that was taken over.
+func (l *Link) packet(b []byte, chunk *buffer.View) (taken bool) {
 	p, drop := classify(b, l.cfg.Addresses)
 	switch {
 	case drop != "":
@@ -217,9 +219,11 @@ func (l *Link) packet(b []byte) {
 		l.counts.Bytes.Add(int64(len(p.whole)))
 		l.active.Store(int64(time.Since(l.start)))
 		if s := l.up(); s != nil {
-			s.deliver(p)
+			s.deliver(p, chunk)
+			return chunk != nil
 		}
 	}
+	return false
 }
 
 // up returns the stack, and builds it if there is none. Nil when the wire ends

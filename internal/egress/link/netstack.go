@@ -94,13 +94,21 @@ func (n *netstack) begin(r *tcp.ForwarderRequest) {
 	n.link.handler.TCP(f)
 }
 
-// deliver puts a packet of the box into the stack.
-func (n *netstack) deliver(p packet) {
+// deliver puts a packet of the box into the stack, which takes over the chunk that it
+// was read into; without one the packet is copied.
+func (n *netstack) deliver(p packet, chunk *buffer.View) {
 	protocol := ipv4.ProtocolNumber
 	if p.version == 6 {
 		protocol = ipv6.ProtocolNumber
 	}
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p.whole)})
+	var payload buffer.Buffer
+	if chunk != nil {
+		chunk.CapLength(len(p.whole))
+		payload = buffer.MakeWithView(chunk)
+	} else {
+		payload = buffer.MakeWithData(p.whole)
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: payload})
 	defer pkt.DecRef()
 	n.end.deliver(protocol, pkt)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/buffer"
 )
 
 // read reads packets until the other end is closed. A wire that waits holds no
@@ -15,6 +16,14 @@ func (l *Link) read() error {
 	inARow := 0
 	pool := sync.Pool{New: func() any { b := make([]byte, 1<<16); return &b }}
 	var buf *[]byte
+	var chunk *buffer.View // taken instead after a large packet
+	drop := func() {
+		if chunk != nil {
+			chunk.Release()
+			chunk = nil
+		}
+	}
+	defer drop()
 	for {
 		var n int
 		var err error
@@ -27,8 +36,13 @@ func (l *Link) read() error {
 				}
 				buf = pool.Get().(*[]byte)
 			}
-			n, err = l.receive(int(fd), *buf)
+			into := *buf
+			if chunk != nil {
+				into = chunk.AsSlice()
+			}
+			n, err = l.receive(int(fd), into)
 			if errors.Is(err, unix.EAGAIN) {
+				drop()
 				pool.Put(buf)
 				buf, woken, inARow = nil, true, 0
 				return false
@@ -44,7 +58,17 @@ func (l *Link) read() error {
 		case err != nil:
 			return err
 		default:
-			l.packet((*buf)[:n])
+			if chunk == nil {
+				l.packet((*buf)[:n], nil)
+			} else if n <= largePacket {
+				l.packet(chunk.AsSlice()[:n], nil)
+				drop()
+			} else if l.packet(chunk.AsSlice()[:n], chunk) {
+				chunk = nil
+			}
+			if n > largePacket && chunk == nil {
+				chunk = buffer.NewViewSize(len(*buf))
+			}
 			// A box that never stops sending is not to keep the others' goroutines
 			// waiting until the runtime takes the processor away, which is 10 ms.
 			if inARow++; inARow%turn == 0 {
@@ -53,6 +77,10 @@ func (l *Link) read() error {
 		}
 	}
 }
+
+// largePacket is the size, in bytes, above which the stack gives a packet a chunk of
+// 64 KiB: then the packet may as well be read into that.
+const largePacket = 32 << 10
 
 // turn is how many packets in a row are read before others have theirs.
 const turn = 64
