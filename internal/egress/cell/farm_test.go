@@ -161,12 +161,19 @@ func policy(t *testing.T, hosts ...string) *rules.Policy {
 	return p
 }
 
-func newFarm(t testing.TB, w *world, p *rules.Policy, change ...func(*Config)) *farm {
+// seqpacket returns the two ends of a wire: the gateway's, the box's.
+func seqpacket(t testing.TB) [2]int {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return pair
+}
+
+func newFarm(t testing.TB, w *world, p *rules.Policy, change ...func(*Config)) *farm {
+	t.Helper()
+	pair := seqpacket(t)
 	f := &farm{t: t, world: w}
 	cfg := Config{
 		ID: "b1", Policy: p, Generation: 1,
@@ -182,6 +189,7 @@ func newFarm(t testing.TB, w *world, p *rules.Policy, change ...func(*Config)) *
 		c(&cfg)
 	}
 	f.dialer = cfg.Dialer
+	var err error
 	f.cell, err = New(cfg)
 	if err != nil {
 		t.Fatal(err)

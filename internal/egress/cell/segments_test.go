@@ -96,10 +96,7 @@ func TestSegmentsThatNoKernelSendsAreBoundedAndLeaveNothing(t *testing.T) {
 	for mode := range 3 {
 		t.Logf("seed %d, mode %d", seed, mode)
 		r := rand.New(rand.NewPCG(seed, uint64(mode)))
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := seqpacket(t)
 		c, err := New(Config{
 			ID: "s", Policy: load(t, hostilePolicy), Generation: 1,
 			Wire:     link.Config{FD: pair[0], Kind: link.Seqpacket, Offload: true, Addresses: link.Plan()},

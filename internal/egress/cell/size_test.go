@@ -34,10 +34,7 @@ func TestAThousandQuietWiresCostLittle(t *testing.T) {
 	var box []int
 	before := used()
 	for range n {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := seqpacket(t)
 		c, err := New(Config{ID: "b", Policy: p, Wire: link.Config{FD: pair[0], Kind: link.Seqpacket, Addresses: link.Plan()}, Dialer: &dial.Dialer{}})
 		if err != nil {
 			t.Fatal(err)

@@ -14,10 +14,7 @@ import (
 // its wire ends, nor in how long what waits for it is held.
 func TestAWireEndsAtOnceWhileTheBoxBeginsConnections(t *testing.T) {
 	for range 60 {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := seqpacket(t)
 		var flows atomic.Int64
 		j := &judge{tcp: func(f *Flow) {
 			flows.Add(1)

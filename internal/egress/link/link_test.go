@@ -36,13 +36,20 @@ func (j *judge) TCP(f *Flow) {
 	}
 }
 
-// wire opens a link and returns the box's end.
-func wire(t *testing.T, j *judge, change ...func(*Config)) (*Link, int) {
+// seqpacket returns the two ends of a wire: the gateway's, the box's.
+func seqpacket(t testing.TB) [2]int {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return pair
+}
+
+// wire opens a link and returns the box's end.
+func wire(t *testing.T, j *judge, change ...func(*Config)) (*Link, int) {
+	t.Helper()
+	pair := seqpacket(t)
 	_ = unix.SetsockoptTimeval(pair[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 300_000})
 	cfg := Config{FD: pair[0], Kind: Seqpacket, Offload: true, Addresses: Plan()}
 	for _, c := range change {

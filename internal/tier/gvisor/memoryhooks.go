@@ -43,6 +43,9 @@ const (
 	heapPause = 100 * time.Millisecond
 )
 
+// outOfMemory asks the agent to end the largest program.
+const outOfMemory = linux.SIGUSR1
+
 // memoryKeeper is that bound, in the sentry. It does nothing until begin.
 type memoryKeeper struct {
 	limit  uint64 // bytes; 0 = none

@@ -156,7 +156,7 @@ func (r *runner) guard() error {
 			return r.watchLasting(l.Memory)
 		}
 	case r.set.Watchdog > 0:
-		return r.watch(r.set.Watchdog)
+		return r.watchRun(r.set.Watchdog)
 	}
 	return nil
 }

@@ -16,11 +16,10 @@ import (
 const sampleEvery = 25 * time.Millisecond
 
 // watch samples memory where no control group bounds it, from the host kernel's
-// account: the pages that exist in the sentry's memory file are the guest's, and
-// may not pass the limit; with what the sentry holds on the guest's behalf, such
-// as attributes, links and what waits in pipes, they may not pass what a control
-// group would allow. It reports once and returns.
-func (r *runner) watch(limit int64) error {
+// account: the pages that exist in the sentry's memory file, which are the guest's,
+// and what the sentry holds on the guest's behalf, such as attributes, links and what
+// waits in pipes. It calls hit once, when over says that they are too much.
+func (r *runner) watch(over func(guest, sentry int64) bool, hit func()) error {
 	sentry := r.c.SandboxPid()
 	file, err := guestMemory(sentry)
 	if err != nil {
@@ -38,13 +37,30 @@ func (r *runner) watch(limit int64) error {
 			if err != nil {
 				return
 			}
-			if used > limit || used+heap > limit+memoryOverhead {
-				r.Event("limit", wire.Limit{Name: "memory", Source: "watchdog"})
+			if over(used, heap) {
+				hit()
 				return
 			}
 		}
 	}()
 	return nil
+}
+
+// watchRun tells of a box for one run when its guest has more than the limit, or both
+// have more than a control group would allow.
+func (r *runner) watchRun(limit int64) error {
+	return r.watch(func(guest, sentry int64) bool { return guest > limit || guest+sentry > limit+memoryOverhead }, func() {
+		r.Event("limit", wire.Limit{Name: "memory", Source: "watchdog"})
+	})
+}
+
+// watchLasting ends a box that lasts when both have more than a group would allow:
+// what the guest's kernel can bound by itself, it does.
+func (r *runner) watchLasting(limit int64) error {
+	return r.watch(func(guest, sentry int64) bool { return guest+sentry > limit+lastingOverhead }, func() {
+		r.Touched(wire.Limit{Name: "memory", Source: "watchdog"})
+		r.EndBecause("the guest and its kernel used more memory than its limit allows")
+	})
 }
 
 // guestMemory finds the file that holds the guest's memory among the sentry's

@@ -101,7 +101,7 @@ func TestASlowHostEndsNoProgramOfAGuest(t *testing.T) {
 	if end := run("twice", "50"); end.Cause != box.Signaled || end.Signal != 9 {
 		t.Fatalf("a program that should have been ended: %+v", end)
 	}
-	if end := run("once", "15"); end.Cause != box.Exited || end.ExitCode != 0 {
+	if end := run("once", "8"); end.Cause != box.Exited || end.ExitCode != 0 {
 		t.Errorf("a program on a slow host: %+v", end)
 	}
 }

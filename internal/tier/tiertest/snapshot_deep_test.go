@@ -21,8 +21,8 @@ func TestATreeThatIsTooDeepIsNotCopiedAndItsBoxGoesOn(t *testing.T) {
 	made := memorySpec()
 	made.Limits.Files = 20_000
 	for what, row := range map[string]struct{ script, says string }{
-		"names of 200 bytes": {deep(15_000, 200), "deep in folders"},
-		"names of one byte":  {deep(15_000, 1), "deep in folders"},
+		"names of 200 bytes": {deep(4_000, 200), "deep in folders"},
+		"names of one byte":  {deep(9_000, 1), "deep in folders"},
 		"many paths":         {deep(30, 250) + "; python3 -c \"\nimport os\nfor _ in range(30): os.chdir('d' * 250)\nfor i in range(5000): open(str(i), 'w')\"", "paths have more than"},
 	} {
 		b := p.create(t, made)
@@ -36,11 +36,12 @@ func TestATreeThatIsTooDeepIsNotCopiedAndItsBoxGoesOn(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		run(t, g, "true")
-		// In a copy of the memory it is as it was.
-		leave(t, g)
-		c := p.restore(t, made, p.copyMemory(t, b))
-		run(t, use(t, c), "cd /workspace; cd d*; cd d*; ls > /dev/null")
-		p.destroy(t, c)
+		if what == "names of 200 bytes" { // in a copy of the memory it is as it was
+			leave(t, g)
+			c := p.restore(t, made, p.copyMemory(t, b))
+			run(t, use(t, c), "cd /workspace; cd d*; cd d*; ls > /dev/null")
+			p.destroy(t, c)
+		}
 		p.destroy(t, b)
 	}
 	p.empty(t)
