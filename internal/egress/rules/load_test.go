@@ -408,3 +408,18 @@ func TestARuleIsForNothingMoreThanItSays(t *testing.T) {
 		}
 	}
 }
+
+// A star is no way to another path for a server that ends a path at an encoded question
+// mark or hash: what it then reads must be allowed, too.
+func TestAStarStandsForNoEndOfAPath(t *testing.T) {
+	h, _ := policy(t, "version: 1\nhosts:\n  - { host: a.test, port: 80, rules: [ { paths: ['/r/*/comments', '/w/*', '/q/x%3Fy/z', '/d/*/**'] }, { name: no, paths: ['/w/*/kill', '/d/*/kill'], decide: deny } ] }\n").Host("a.test", 80)
+	for path, want := range map[string]bool{
+		"/r/x/comments": true, "/r/x%3Fy/comments": false, "/r/x%23/comments": false, "/r/%3F/comments": false,
+		"/w/x": true, "/w/What%3F": true, "/w/a%23b": true, "/w/%3F": false, "/q/x%3Fy/z": true,
+		"/d/x%3F/y": true, "/d/x": true, "/d/x/kill": false, "/d/x%3F/kill": false, "/d/x%3Fy/kill": false, "/d/x/kill%3Fy": false,
+	} {
+		if v := h.Request(rules.Request{Method: "GET", Path: path}); v.Allow != want {
+			t.Errorf("%s: %+v", path, v)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func match(pattern, path string) bool {
 			return true
 		}
 		got, pathRest, pathMore := strings.Cut(path, "/")
-		if want != got && (want != "*" || got == "") {
+		if want != got && (want != "*" || got == "" || cutShort(got, patternMore && patternRest != "**")) {
 			return false
 		}
 		if !pathMore || !patternMore {
@@ -71,6 +71,19 @@ func match(pattern, path string) bool {
 		}
 		pattern, path = patternRest, pathRest
 	}
+}
+
+// cutShort reports whether a server that decodes a path, and then looks for where it
+// ends, reads nothing of a segment for which a star stands, or ends in it where the
+// pattern goes on: what it reads is not what the pattern is for. Where that denies, it
+// is seen by wide.
+func cutShort(seg string, more bool) bool {
+	for _, end := range []string{"%3F", "%23"} {
+		if i := strings.Index(seg, end); i == 0 || i > 0 && more {
+			return true
+		}
+	}
+	return false
 }
 
 // MarshalText implements [encoding.TextMarshaler].
