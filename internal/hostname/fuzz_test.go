@@ -23,6 +23,9 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
+		if k, err := hostname.Kept(string(n)); k != n || err != nil {
+			t.Fatalf("%q was written down and is %q (%v)", n, k, err)
+		}
 		name := string(n)
 		if len(name) > 253 || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 			t.Fatalf("Parse(%q) = %q", s, name)

@@ -71,23 +71,45 @@ func Parse(s string) (Name, error) {
 		name = mapped
 	}
 	name = strings.TrimSuffix(name, ".")
+	if code, why := check(name, checkPunycode); code != "" {
+		return fail(code, why)
+	}
+	return Name(name), nil
+}
+
+// Kept reads a name that Parse returned and that was written down since. It has the
+// form of one, whoever wrote it; only that its A-labels are what Parse makes of their
+// text is not looked at again, which takes long.
+func Kept(s string) (Name, error) {
+	if code, why := check(s, nil); code != "" {
+		return "", &Error{Code: code, Text: s, Why: why}
+	}
+	return Name(s), nil
+}
+
+// check says what is wrong with a name in the form that is sent.
+func check(name string, punycode func(label string) (Code, string)) (Code, string) {
 	if name == "" {
-		return fail(Empty, "it is empty")
+		return Empty, "it is empty"
 	}
 	if len(name) > MaxName {
-		return fail(Long, "it is longer than 253 bytes")
+		return Long, "it is longer than 253 bytes"
 	}
 	last := ""
 	for label := range strings.SplitSeq(name, ".") {
-		if code, why := checkLabel(label); code != "" {
-			return fail(code, why)
+		code, why := checkLabel(label)
+		if code == "" && punycode != nil && strings.HasPrefix(label, "xn--") {
+			code, why = punycode(label)
+		}
+		if code != "" {
+			return code, why
 		}
 		last = label
 	}
 	if number(last) {
-		return fail(Address, "it ends in a number, so that some programs read it as an IP address")
+		return Address, "it ends in a number, so that some programs read it as an IP address"
 	}
-	return Name(name), nil
+	return "", ""
 }
 
 // ParseWire reads a host name in bytes that are passed on as they are, such as
@@ -130,16 +152,18 @@ func checkLabel(label string) (Code, string) {
 			return Character, "it has a character that no host name has"
 		}
 	}
-	if strings.HasPrefix(label, "xn--") {
-		// What decodes to plain ASCII, or is not what its own text encodes to,
-		// is a second spelling of some name.
-		text, err := lookup().ToUnicode(label)
-		if err != nil || isASCII(text) {
-			return Unicode, "it has a label that is no Punycode"
-		}
-		if again, err := lookup().ToASCII(text); err != nil || again != label {
-			return Unicode, "it has a label that is no canonical Punycode"
-		}
+	return "", ""
+}
+
+// checkPunycode refuses an A-label that decodes to plain ASCII, or that is not what
+// its own text encodes to: it is a second spelling of some name.
+func checkPunycode(label string) (Code, string) {
+	text, err := lookup().ToUnicode(label)
+	if err != nil || isASCII(text) {
+		return Unicode, "it has a label that is no Punycode"
+	}
+	if again, err := lookup().ToASCII(text); err != nil || again != label {
+		return Unicode, "it has a label that is no canonical Punycode"
 	}
 	return "", ""
 }

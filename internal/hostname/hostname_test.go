@@ -120,3 +120,16 @@ func TestAnErrorShowsNoRawText(t *testing.T) {
 		t.Errorf("error = %q", err)
 	}
 }
+
+func TestWhatIsKeptHasTheFormOfAName(t *testing.T) {
+	for _, s := range []string{"a.example.com", "xn--bcher-kva.example", "_x.a-b.example"} {
+		if n, err := hostname.Kept(s); string(n) != s || err != nil {
+			t.Errorf("%q: %q, %v", s, n, err)
+		}
+	}
+	for _, s := range []string{"", ".", "a.", "A.example.com", "a..b", "a b.c", "a\n300 b.c", "bücher.example", "1.2.3.4", "a.0x7f", "-a.b", strings.Repeat("a", 64) + ".b", strings.Repeat("a23456789.", 26) + "com", "*.a.b", "a/b.c", "\x1b[2J.c"} {
+		if n, err := hostname.Kept(s); n != "" || err == nil {
+			t.Errorf("%q is a name", s)
+		}
+	}
+}

@@ -71,7 +71,7 @@ func parse(text []byte) (names []Name, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot read names: %.300q is no line of them", line)
 		}
-		n, err := hostname.Parse(string(name))
+		n, err := hostname.Kept(string(name))
 		if err != nil {
 			return nil, fmt.Errorf("cannot read names: %w", err)
 		}
