@@ -194,7 +194,7 @@ func (w *world) inside(k *known) {
 			w.t.Errorf("the terminal of %s (%s) does not go on: %q", k.id, k.tier, out)
 		}
 	}
-	if k.net != nil {
+	if k.net != nil && w.connect {
 		if err := w.connects(k); err != nil {
 			w.t.Error(err)
 		}

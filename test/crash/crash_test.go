@@ -146,6 +146,7 @@ func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
 			w.kill(t, m, passage, tier, reuse, ofNetwork(m.point) || (i/4+n)%2 == 0, r)
 			w.disarm()
 			w.d.Start()
+			w.connect = alwaysConnect || ofNetwork(m.point)
 			w.check()
 			if t.Failed() {
 				t.Fatalf("after %v, passage %d, of tier %s\n%s", m, n, tier, w.d.Log())
@@ -164,6 +165,7 @@ func TestTheDaemonIsKilledAtEachMoment(t *testing.T) {
 		}
 	}
 	w.d.Start()
+	w.connect = true
 	w.check()
 	t.Logf("kills at each moment: %v; %d boxes were warm; %d things arrived that boxes may reach", w.kills, w.warm, w.arrivals)
 }

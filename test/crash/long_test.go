@@ -7,6 +7,8 @@ import "strings"
 const (
 	eachPoint   = 3
 	randomKills = 100
+
+	alwaysConnect = true
 )
 
 // gatewayDies reports whether the gateway is killed at a moment, too.

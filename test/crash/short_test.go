@@ -5,6 +5,10 @@ package crash
 const (
 	eachPoint   = 1  // kills at each moment
 	randomKills = 10 // of each kind of user together
+
+	// Whether boxes use their networks after a kill at any moment, or at those of
+	// networks alone.
+	alwaysConnect = false
 )
 
 // gatewayDies reports whether the gateway is killed at a moment, too.

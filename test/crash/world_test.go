@@ -44,6 +44,7 @@ type world struct {
 	nets       []*network     // by serial number, less one
 	arrivals   int            // of what boxes may reach
 	gateways   int            // that were killed
+	connect    bool           // after a start boxes use their networks
 	patience   int            // how often a box asks for what it may reach
 	interfaces []string
 }
@@ -88,7 +89,7 @@ func newWorld(t *testing.T, u harness.User) *world {
 	}
 	harness.Give(t, u, w.dir)
 	t.Cleanup(func() { os.RemoveAll(w.dir) })
-	w.patience = 60
+	w.patience, w.connect = 60, true
 	args := []string{"--warm", "4"}
 	if upstream.Here() {
 		w.farm = upstream.Of(t)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,5 +162,46 @@ func TestTheAccountIsThereForFrontsToCome(t *testing.T) {
 	}
 	if len(got.Limits) != 2 || got.Limits[0].Name != "disk" || got.Limits[1] != (Limit{"memory", "front"}) || got.MemoryKills != 3 {
 		t.Errorf("account %+v", got)
+	}
+}
+
+// Who cannot be accepted for want of a descriptor is accepted when there is one.
+func TestAShortageAsAFrontComesIsNoEnd(t *testing.T) {
+	dir, first, _, over := lasting(t, echo)
+	if err := call(t, first, "setup", nil); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "front")
+	defer f.Close()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 3, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: filepath.Join(dir, "link")})
+	ended := false
+	select {
+	case <-over:
+		ended = true
+	case <-time.After(3 * acceptAgain / 2):
+	}
+	if rerr := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil || rerr != nil || ended {
+		t.Fatalf("it ended: %v; %v, %v", ended, err, rerr)
+	}
+	link, err := host.NewLink(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := NewConn(link)
+	defer next.Close()
+	if err := call(t, next, "anything", nil); err != nil {
+		t.Errorf("the next front: %v", err)
 	}
 }
