@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"encoding/binary"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,9 +32,9 @@ func TestAWireEndsAtOnceWhileTheBoxBeginsConnections(t *testing.T) {
 		go func() { done <- l.Run(context.Background()) }()
 		begun := make(chan struct{})
 		go func() { // until the wire has ended
-			for i := uint16(1); ; i++ {
+			for i := 1; ; i++ {
 				b := syn(80)
-				binary.BigEndian.PutUint16(b, 20000+i%maxPending)
+				binary.BigEndian.PutUint16(b, uint16(20000+i%maxPending))
 				if _, err := unix.Write(pair[1], ip4(protoTCP, "203.0.113.1", b)); err != nil {
 					return
 				}
@@ -67,5 +68,51 @@ func TestAWireEndsAtOnceWhileTheBoxBeginsConnections(t *testing.T) {
 			t.Fatalf("the wire ended after %v", took)
 		}
 		unix.Close(pair[1])
+	}
+}
+
+// A message may be longer than the packet in it says that it is. What the stack keeps
+// of it is the packet: else segments of one byte would each hold 64 KiB.
+func TestASmallPacketInALargeMessageHoldsNoMoreThanItself(t *testing.T) {
+	accepted := make(chan *Conn, 1)
+	j := &judge{tcp: func(f *Flow) {
+		if c, err := f.Accept(); err == nil {
+			accepted <- c
+		}
+	}}
+	_, box := wire(t, j)
+	send(t, box, ip4(protoTCP, "203.0.113.1", syn(80)))
+	answer := receive(box)
+	if len(answer) < 40 || answer[33]&0x12 != 0x12 {
+		t.Fatalf("the greeting is %x", answer)
+	}
+	theirs := binary.BigEndian.Uint32(answer[24:])
+	segment := func(seq uint32, data int, message int) []byte {
+		b := append(syn(80), make([]byte, data)...)
+		binary.BigEndian.PutUint32(b[4:], seq)
+		binary.BigEndian.PutUint32(b[8:], theirs+1)
+		b[13] = 0x10
+		p := ip4(protoTCP, "203.0.113.1", b)
+		return append(p, make([]byte, max(0, message-len(p)))...)
+	}
+	send(t, box, segment(1, 0, 0))
+	c := <-accepted
+	defer c.Abort()
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := held()
+	send(t, box, segment(1, 40_000, 0)) // large, so that the next one is read as a large one
+	for i := range uint32(400) {
+		send(t, box, segment(100_000+2*i, 1, 60_000)) // with gaps between them: they are kept
+	}
+	time.Sleep(300 * time.Millisecond)
+	if after := held(); after > before+4<<20 {
+		t.Errorf("400 bytes hold %d KiB", (after-before)>>10)
+	}
+	for receive(box) != nil { // else the wire ends with an error
 	}
 }

@@ -218,6 +218,9 @@ func (l *Link) packet(b []byte, chunk *buffer.View) (taken bool) {
 		l.counts.Packets.Add(1)
 		l.counts.Bytes.Add(int64(len(p.whole)))
 		l.active.Store(int64(time.Since(l.start)))
+		if len(p.whole) <= largePacket {
+			chunk = nil // a message may be longer than its packet, which must not hold all of it
+		}
 		if s := l.up(); s != nil {
 			s.deliver(p, chunk)
 			return chunk != nil

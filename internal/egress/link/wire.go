@@ -64,7 +64,7 @@ func (l *Link) read() error {
 				l.packet(chunk.AsSlice()[:n], nil)
 				drop()
 			} else if l.packet(chunk.AsSlice()[:n], chunk) {
-				chunk = nil
+				chunk = nil // a packet of the stack's now
 			}
 			if n > largePacket && chunk == nil {
 				chunk = buffer.NewViewSize(len(*buf))
