@@ -168,8 +168,8 @@ func (r *runner) askFor(method string, args, result any) error {
 	if err != nil {
 		return fmt.Errorf("cannot reach the guest's kernel: %w", err)
 	}
-	defer dir.Close()
 	conn, err := client.ConnectTo(filepath.Join(fdPath(dir), filepath.Base(path)))
+	dir.Close() // the call may take as long as the box lives
 	if err != nil {
 		return fmt.Errorf("cannot reach the guest's kernel: %w", err)
 	}

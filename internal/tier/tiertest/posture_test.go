@@ -133,6 +133,10 @@ type count struct{ min, max int }
 
 func exactly(n int) count { return count{n, n} }
 
+// lastWords is the file of a first process's last words, once for it and once for
+// those of the Go runtime.
+const lastWords = "STATE/boxes/ID/run/ending w"
+
 // files is all that the parts of a box have open while one stream is.
 func files() map[string]map[string]count {
 	sentry := map[string]count{
@@ -159,6 +163,7 @@ func files() map[string]map[string]count {
 			"anon_inode:[eventfd] rw": exactly(1), "anon_inode:[eventpoll] rw": exactly(1),
 			"unix socket rw":  exactly(3), // where fronts come, the front's link, the agent's handover
 			"/workspace path": exactly(1), // for the store of a front to come
+			lastWords:         exactly(2),
 		},
 		"sunaba-agentd": {
 			"/dev/null rw":            exactly(3),
@@ -175,6 +180,7 @@ func files() map[string]map[string]count {
 			"pipe w":                     exactly(1),
 			"anon_inode:[eventfd] rw":    {1, 2}, "anon_inode:[eventpoll] rw": exactly(1),
 			"anon_inode:[pidfd] rw": {1, 3},
+			lastWords:               exactly(2),
 		},
 		"runsc-sandbox": sentry,
 		"stub":          sentry, // a fork of it, under a filter that lets it use none of them
