@@ -79,7 +79,7 @@ func TestAPolicyIsCheckedInTheTimeAndSpaceOfItsText(t *testing.T) {
 			if p != nil {
 				_, err = Parse(p.JSON())
 			}
-			if took := busy(t) - begin; took > 5*time.Second { // it takes a tenth, and took minutes
+			if took := busy(t) - begin; took > 30*time.Second { // it takes a hundredth, and took minutes
 				t.Errorf("%d bytes were checked in %v (%.200v)", len(text), took, err)
 			}
 			if p != nil {
