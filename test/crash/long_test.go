@@ -8,7 +8,7 @@ const (
 	eachPoint   = 3
 	randomKills = 100
 
-	alwaysConnect = true
+	mixNetworks = true
 )
 
 // gatewayDies reports whether the gateway is killed at a moment, too.

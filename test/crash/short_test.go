@@ -6,9 +6,9 @@ const (
 	eachPoint   = 1  // kills at each moment
 	randomKills = 10 // of each kind of user together
 
-	// Whether boxes use their networks after a kill at any moment, or at those of
+	// Whether boxes have networks, and use them, around all moments, or around those of
 	// networks alone.
-	alwaysConnect = false
+	mixNetworks = false
 )
 
 // gatewayDies reports whether the gateway is killed at a moment, too.
