@@ -263,8 +263,9 @@ func bind(ctx context.Context, l *pool.Lease, shape pool.Shape, spec box.Spec) (
 	if err := binder.Bind(ctx, as); err != nil {
 		return nil, err
 	}
-	// Its agent answered just now, before anything of its owner's runs in it: see
-	// pool.Config.Check.
+	if _, err := wb.guest.Metrics(ctx); err != nil { // before anything of its owner's runs in it
+		return nil, err
+	}
 	return &lent{wb.Lasting, wb.guest, l.End}, nil
 }
 
