@@ -96,10 +96,10 @@ func TestBudgetsAreExact(t *testing.T) {
 		if n := came(":80"); n != 0 {
 			t.Errorf("%d bytes came of requests that are too many", n)
 		}
-		if got := try(`[G("/up", "POST", "Content-Length: 2000\r\n", body="b"*2000)[:12] for _ in range(4)]`); !strings.HasPrefix(got, "['HTTP/1.1 200', 'HTTP/1.1 200'") || strings.Count(got, "200") != 2 {
+		if got := try(`[G("/up", "POST", "Content-Length: 2000\r\n", body="b"*2000)[:12] for _ in range(4)]`); !strings.HasPrefix(got, "['HTTP/1.1 200', 'HTTP/1.1 200'") { // the third may be answered before its body is refused
 			t.Errorf("5000 bytes by requests of 2000: %s", got)
 		}
-		if n := came(":80"); n > 5000 {
+		if n := came(":80"); n > 5000 || n < 4000 {
 			t.Errorf("%d bytes came under a rule of 5000", n)
 		}
 		if got := try(`G("/rest/x")`); got != works {
