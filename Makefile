@@ -73,7 +73,8 @@ report:
 	@tail -n 1 bin/test-report.txt
 
 # As many targets at a time as there are cores, with one worker each: for all of them
-# the time is that of their part, and one that finds something ends it.
+# the time is that of their part, and one that finds something ends it. Without a bound
+# on it, a new input is made smaller for up to a minute, in which nothing is tried.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (60s)
 	@targets=""; for pkg in $$(go list $(FUZZPKGS)); do \
@@ -81,7 +82,7 @@ fuzz: ## every fuzz target for FUZZTIME each (60s)
 	  for target in $$(echo "$$found" | grep '^Fuzz'); do targets="$$targets $$pkg $$target"; done; \
 	done; \
 	echo $$targets | xargs -r -n 2 -P $$(nproc) sh -c ' \
-	  if out=$$(go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -parallel 1 $$0 2>&1); \
+	  if out=$$(go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -parallel 1 $$0 2>&1); \
 	  then echo "$$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -n 1)"; \
 	  else echo "$$0 $$1:"; echo "$$out"; exit 255; fi'
 

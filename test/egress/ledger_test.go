@@ -22,7 +22,9 @@ const (
 // A program that asked once and remembers the address need not ask again, whichever
 // gateway or daemon there is, and in a copy of its box.
 func TestAnAddressThatAProgramRemembersStaysGood(t *testing.T) {
-	eachDaemon(t, func(t *testing.T, d *harness.Server, u harness.User, f *farm) {
+	theWorld(t)
+	twice(t, func(t *testing.T, u harness.User) {
+		d := harness.StartServer(t, u, "--resolver", resolverAddr)
 		s := sandbox(u, "api.example.com:80", "*.wild.example.com:80")
 		s["image"] = "base" // whose copies go on
 		b := made(d, map[string]any{"sandbox": s})
