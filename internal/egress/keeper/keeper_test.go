@@ -86,21 +86,28 @@ func policy(t *testing.T, hosts ...string) json.RawMessage {
 // wire is a box's end of a link.
 type wire struct{ f *os.File }
 
-// attach gives a box of this test a link.
-func attach(t *testing.T, k *Keeper, id box.ID, hosts ...string) wire {
+// newLink makes a link and its box's end, on which nobody waits for ever.
+func newLink(t *testing.T) (box.Link, wire) {
 	t.Helper()
 	ours, theirs, err := nic.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { theirs.Close() })
-	if err := k.Attach(t.Context(), id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, hosts...), 1, nil); err != nil {
-		t.Fatal(err)
-	}
 	if err := syscall.SetsockoptTimeval(int(theirs.Fd()), syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Usec: 200_000}); err != nil {
 		t.Fatal(err)
 	}
-	return wire{theirs}
+	return box.Link{File: ours, Kind: box.LinkSeqpacket}, wire{theirs}
+}
+
+// attach gives a box of this test a link.
+func attach(t *testing.T, k *Keeper, id box.ID, hosts ...string) wire {
+	t.Helper()
+	l, w := newLink(t)
+	if err := k.Attach(t.Context(), id, l, policy(t, hosts...), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // resolves asks for a name over the wire: true, false, or nobody answers.
@@ -391,24 +398,19 @@ func TestABoxThatAGatewayCouldNotTakeIsTriedAgain(t *testing.T) {
 func TestRulesChangeBeforeTheNextGatewayHasTheBox(t *testing.T) {
 	k, _ := newKeeper(t)
 	attach(t, k, box.NewID(), "a.example.com:443") // there is a gateway
-	ours, theirs, err := nic.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
+	l, w := newLink(t)
 	id := box.NewID()
 	book, err := k.ledgerOf(id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k.mu.Lock()
-	k.cells[id] = &kept{link: box.Link{File: ours, Kind: box.LinkSeqpacket}, ledger: book, policy: policy(t, "a.example.com:443"), generation: 1, ward: k.wards[0]}
+	k.cells[id] = &kept{link: l, ledger: book, policy: policy(t, "a.example.com:443"), generation: 1, ward: k.wards[0]}
 	k.mu.Unlock()
 	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
 		t.Fatal(err)
 	}
 	k.retry(k.wards[0], k.wards[0].now)
-	w := wire{theirs}
 	w.want(t, "b.example.com", true)
 	w.want(t, "a.example.com", false)
 }
@@ -418,11 +420,7 @@ func TestRulesChangeBeforeTheNextGatewayHasTheBox(t *testing.T) {
 func TestABoxIsNotGivenUpWhileAGatewayTakesIt(t *testing.T) {
 	k, _ := newKeeper(t)
 	attach(t, k, box.NewID(), "a.example.com:443") // there is a gateway
-	ours, theirs, err := nic.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
+	l, w := newLink(t)
 	pid := k.PID()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -431,13 +429,12 @@ func TestABoxIsNotGivenUpWhileAGatewayTakesIt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	id := box.NewID()
-	if err := k.Attach(ctx, id, box.Link{File: ours, Kind: box.LinkSeqpacket}, policy(t, "a.example.com:443"), 1, nil); err != nil {
+	if err := k.Attach(ctx, id, l, policy(t, "a.example.com:443"), 1, nil); err != nil {
 		t.Fatalf("it was given up: %v", err)
 	}
 	if err := k.Update(t.Context(), id, policy(t, "b.example.com:443"), 2); err != nil {
 		t.Fatal(err)
 	}
-	w := wire{theirs}
 	w.want(t, "b.example.com", true)
 	w.want(t, "a.example.com", false)
 }
