@@ -82,6 +82,31 @@ func TestABoxThatDiesIsLost(t *testing.T) {
 	})
 }
 
+// Of a box that did not come to be, too, it is told what ended it.
+func TestABoxThatDiesWhileItStartsSaysHow(t *testing.T) {
+	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
+		harness.NothingLeft(t)
+		for range 50 { // one that was up before it was found is only lost
+			p := start(t, u, "run", "--", "sleep", "500")
+			first := 0
+			for deadline := time.Now().Add(time.Minute); first == 0; time.Sleep(time.Millisecond) {
+				if first = firstOf(p.cmd.Process.Pid); time.Now().After(deadline) {
+					t.Fatal("no first process within a minute")
+				}
+			}
+			kill(t, first)
+			_ = p.cmd.Wait()
+			if said := p.errs.String(); strings.Contains(said, "cannot start sandbox") {
+				if !strings.Contains(said, "cannot start sandbox: the box's first process has ended: signal: killed") {
+					t.Errorf("standard error %q", said)
+				}
+				return
+			}
+		}
+		t.Error("it was never ended before it was up")
+	})
+}
+
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -30,10 +30,8 @@ func (c *cell) setup(body json.RawMessage, files []*os.File) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.set.Agent != nil {
-		if err := c.server.KeepWords(c.set.Dir); err != nil {
-			return nil, err
-		}
+	if err := c.server.KeepWords(c.set.Dir); err != nil {
+		return nil, err
 	}
 	if err := host.PrivateMounts(); err != nil {
 		return nil, refused(err)

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -58,6 +59,19 @@ func (b *Box) lastWords(ctx context.Context) string {
 		return left
 	}
 	return b.Child.End()
+}
+
+// goneBecause adds to an error, for which the first process has ended, how it did.
+func (b *Box) goneBecause(ctx context.Context, err error) error {
+	select {
+	case <-b.Child.Done(): // the link's end comes a moment before
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	if why := b.lastWords(ctx); why != "" {
+		return fmt.Errorf("%w: %s", err, why)
+	}
+	return err
 }
 
 // Note tells the first process of a limit that this front found out about, for

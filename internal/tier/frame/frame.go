@@ -287,6 +287,9 @@ func (b *Box) Setup(ctx context.Context, in, out any, passed ...*os.File) error 
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	if err := b.Conn.Call(ctx, "setup", in, out, passed...); err != nil {
+		if errors.Is(err, wire.ErrGone) {
+			err = b.goneBecause(ctx, err)
+		}
 		return b.Explain("start sandbox", err)
 	}
 	fault.Here("frame.set-up")

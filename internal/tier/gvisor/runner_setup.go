@@ -27,10 +27,8 @@ func (r *runner) setup(seq int, body json.RawMessage, files []*os.File) (any, er
 	if err != nil {
 		return nil, err
 	}
-	if r.set.Lasting != nil {
-		if err := r.KeepWords(r.set.Dir); err != nil {
-			return nil, err
-		}
+	if err := r.KeepWords(r.set.Dir); err != nil {
+		return nil, err
 	}
 	sources, err := r.mounts(in.mounts)
 	if err != nil {
