@@ -172,11 +172,13 @@ func TestAPolicySaysForHowLongAConnectionMayStand(t *testing.T) {
 			t.Parallel()
 			f := newFarm(t, w, limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.Idle = c.policy }), func(cfg *Config) { cfg.Timeouts.Idle = c.gateway })
 			conn := f.dialName("a.example.com", "5432")
-			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if !c.ends {
+				_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			}
 			_, err := conn.Read(make([]byte, 1))
 			var ne net.Error
 			if timeout := errors.As(err, &ne) && ne.Timeout(); err == nil || timeout == c.ends {
-				t.Errorf("after 5 s: %v", err)
+				t.Errorf("in the end: %v", err)
 			}
 		})
 	}
@@ -249,28 +251,41 @@ func TestRequestsHaveTheBudgetsOfTheirRuleAndItsEntry(t *testing.T) {
 func TestAConnectionOnWhichNothingMovesEnds(t *testing.T) {
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
-	f := newFarm(t, w, load(t, rawPolicy), func(c *Config) { c.Timeouts.Idle = 200 * time.Millisecond })
-	quiet, busy := f.dialName("a.example.com", "5432"), f.dialName("a.example.com", "5432")
-	stop := make(chan struct{})
-	go func() {
-		defer close(stop)
-		for range 20 {
-			_, _ = busy.Write([]byte("x"))
-			if _, err := io.ReadFull(busy, make([]byte, 1)); err != nil {
-				t.Errorf("a busy connection ended: %v", err)
-				return
+	for idle := 250 * time.Millisecond; ; idle *= 4 {
+		f := newFarm(t, w, load(t, rawPolicy), func(c *Config) { c.Timeouts.Idle = idle })
+		last := time.Now()
+		busy := f.dialName("a.example.com", "5432")
+		stop := make(chan error, 1)
+		longest := time.Duration(0)
+		go func() {
+			for begin := time.Now(); time.Since(begin) < 2*idle; time.Sleep(20 * time.Millisecond) {
+				_, _ = busy.Write([]byte("x"))
+				_, err := io.ReadFull(busy, make([]byte, 1))
+				longest, last = max(longest, time.Since(last)), time.Now()
+				if err != nil {
+					stop <- err
+					return
+				}
 			}
-			time.Sleep(20 * time.Millisecond)
+			stop <- nil
+		}()
+		if quiet := f.dialName("a.example.com", "5432"); !ended(quiet) {
+			t.Error("it goes on")
 		}
-	}()
-	if !ended(quiet) {
-		t.Error("it goes on")
+		f.event(func(e event.Event) bool { return e.Kind == event.Close && e.Code == "idle" }, "the end")
+		if e := f.denied("idle"); !strings.Contains(e.Reason, "no byte moved on it for "+idle.String()) || e.Fix == "" {
+			t.Errorf("it is told as %+v", e)
+		}
+		err := <-stop
+		if err == nil {
+			return
+		}
+		// A host on which nothing moved for so long says nothing of the busy one.
+		if longest < idle/2 || idle > 30*time.Second {
+			t.Fatalf("a busy connection ended: %v; the longest wait on it was %v, and it may be %v", err, longest, idle)
+		}
+		t.Logf("with %v of patience nothing moved on this host for %v", idle, longest)
 	}
-	f.event(func(e event.Event) bool { return e.Kind == event.Close && e.Code == "idle" }, "the end")
-	if e := f.denied("idle"); !strings.Contains(e.Reason, "no byte moved on it for 200ms") || e.Fix == "" {
-		t.Errorf("it is told as %+v", e)
-	}
-	<-stop
 }
 
 // A panic ends its connection and nothing else.
@@ -313,7 +328,7 @@ func TestAStormInOneBoxIsBoundedAndNoOtherBoxsMatter(t *testing.T) {
 		defer close(done)
 		for i := range 3000 {
 			go wild.knock(i)
-			_, _ = wild.ask("8.8.8.8:53", query(t, fmt.Sprintf("d%d.evil.net.", i), dnsmessage.TypeA))
+			_, _ = wild.askFor(5*time.Second, "8.8.8.8:53", query(t, fmt.Sprintf("d%d.evil.net.", i), dnsmessage.TypeA))
 		}
 	}()
 	worst := time.Duration(0)
@@ -328,6 +343,11 @@ func TestAStormInOneBoxIsBoundedAndNoOtherBoxsMatter(t *testing.T) {
 		worst = max(worst, time.Since(begin))
 	}
 	<-done
+	waitFor(t, "all questions that came are answered", func() bool {
+		s := wild.cell.Stats().Wire.DNS
+		time.Sleep(100 * time.Millisecond)
+		return wild.cell.Stats().Wire.DNS == s
+	})
 	t.Logf("the worst of 50 connections beside the storm took %v", worst)
 	s := wild.cell.Stats()
 	if len(s.Denials) > maxDenials+8 || s.Lost == 0 {
@@ -339,8 +359,8 @@ func TestAStormInOneBoxIsBoundedAndNoOtherBoxsMatter(t *testing.T) {
 			total += d.Count
 		}
 	}
-	if total != 3000 {
-		t.Errorf("%d denied questions were counted", total)
+	if n := s.Wire.DNS; total != n || n < 2000 { // one may be lost in the box's own queue
+		t.Errorf("%d denied questions were counted, of %d that came", total, n)
 	}
 	waitFor(t, "the storm has left nothing behind", func() bool {
 		return wild.cell.Stats().Open == 0 && runtime.NumGoroutine() < before+50
@@ -369,7 +389,7 @@ func TestTenThousandNamesBelowAWildcardAreBounded(t *testing.T) {
 func TestWhatABoxDoesNotTakeCountsAsOpen(t *testing.T) {
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "5432", func(c net.Conn) { _, _ = c.Write(make([]byte, 3<<18)) })
-	f := newFarm(t, w, limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.Conns = 4 }), func(c *Config) { c.Timeouts.Idle = time.Second })
+	f := newFarm(t, w, limited(t, rawPolicy, func(p *rules.Policy) { p.Limits.Conns = 4 }), func(c *Config) { c.Timeouts.Idle = 10 * time.Second })
 	to := net.JoinHostPort(f.lookup("a.example.com").String(), "5432")
 	for range 4 {
 		c, err := f.dial(to)
@@ -469,6 +489,7 @@ func TestAFloodOfDenialsHidesNothing(t *testing.T) {
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "5432", echo)
 	f := newFarm(t, w, load(t, rawPolicy))
+	begin := time.Now()
 	for i := range 3 * denialBurst {
 		ingress{f.cell}.DNS(query(t, fmt.Sprintf("n%d.evil.test.", i), dnsmessage.TypeA))
 	}
@@ -488,7 +509,8 @@ func TestAFloodOfDenialsHidesNothing(t *testing.T) {
 		}
 		lost += e.Lost
 	}
-	if told+lost != 3*denialBurst || lost < denialBurst {
+	most := denialBurst + 1 + int64(denialRate*time.Since(begin).Seconds())
+	if told+lost != 3*denialBurst || told > most {
 		t.Errorf("%d denials were told, and that %d were lost, of %d", told, lost, 3*denialBurst)
 	}
 	if s := f.cell.Stats(); s.Lost != lost {

@@ -3,6 +3,7 @@ package cell
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -56,7 +57,9 @@ func TestAChangeOfThePolicyJudgesOpenConnections(t *testing.T) {
 			t.Errorf("%s: it goes on", name)
 		}
 	}
-	if d := time.Since(begin); d > time.Second {
+	// It takes milliseconds; the bound leaves room for a host that has none, and is far
+	// below the minute after which a quiet connection ends by itself.
+	if d := time.Since(begin); d > 20*time.Second {
 		t.Errorf("it took %v", d)
 	}
 	_, _ = io.WriteString(a, "and on it goes")
@@ -118,8 +121,8 @@ func TestAChangeOfThePolicyJudgesAddresses(t *testing.T) {
 		}
 		f.cell.Update(load(t, text), 2, f.dialer)
 		_, _ = c.Write([]byte("y"))
-		_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
-		if _, err := io.ReadFull(c, make([]byte, 1)); (err != nil) != ends {
+		var ne net.Error
+		if _, err := io.ReadFull(c, make([]byte, 1)); (err != nil) != ends || errors.As(err, &ne) && ne.Timeout() {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -159,7 +162,7 @@ func TestAChangeOfTheResolversIsForTheNextConnection(t *testing.T) {
 	f := newFarm(t, w, p)
 	says := func(c net.Conn, what string) {
 		t.Helper()
-		_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(c, what)
 		if _, err := io.ReadFull(c, make([]byte, len(what))); err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/event"
+	"github.com/sunaba-dev/sunaba/internal/egress/link"
 	"github.com/sunaba-dev/sunaba/internal/egress/synth"
 )
 
@@ -122,7 +124,11 @@ func TestMalformedQuestionsAreAnsweredShortOrNotAtAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.t = t
-			b, err := f.ask("8.8.8.8:53", c.msg)
+			wait := patience
+			if c.code == 255 {
+				wait = time.Second
+			}
+			b, err := f.askFor(wait, "8.8.8.8:53", c.msg)
 			if c.code == 255 {
 				var ne net.Error
 				if !errors.As(err, &ne) || !ne.Timeout() {
@@ -167,10 +173,11 @@ func TestNamesBelowAWildcardHaveABound(t *testing.T) {
 func TestPacketsThatAPersonMayMissAreDenials(t *testing.T) {
 	f := newFarm(t, newWorld(), policy(t, "a.example.com:443"))
 	for range 3 {
-		if b, err := f.ask("8.8.8.8:443", []byte("QUIC")); err == nil {
+		if b, err := f.askFor(time.Second, "8.8.8.8:443", []byte("QUIC")); err == nil {
 			t.Fatalf("the answer is %q", b)
 		}
 	}
+	waitFor(t, "all are dropped", func() bool { return f.cell.Stats().Wire.Dropped[link.DropUDP] == 3 })
 	if d := f.cell.Stats().Denials; len(d) != 1 || d[0].Kind != event.Link || d[0].Code != "packet_udp" || d[0].Count != 3 || d[0].Reason == "" {
 		t.Errorf("%+v", d)
 	}

@@ -80,23 +80,31 @@ func (f *farm) answered(method, url string, up *recorder) (allowed bool, code st
 	}
 	defer c.Close()
 	up.clear()
+	answer := make(chan string, 1)
 	switch scheme {
 	case "http":
 		_, _ = fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", method, target, authority)
-		_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // raw bytes get no answer
-		b := make([]byte, len("HTTP/1.1 200 "))
-		if n, _ := io.ReadFull(c, b); n > 0 && string(b) != "HTTP/1.1 200 " {
-			return deny()
-		} else if n > 0 {
-			return true, string(rules.Allowed)
-		}
+		go func() {
+			b := make([]byte, len("HTTP/1.1 200 "))
+			if n, _ := io.ReadFull(c, b); n > 0 { // raw bytes get no answer
+				answer <- string(b)
+			}
+		}()
 	case "https":
 		sni, _ := hostname.Parse(host) // as clients send it; of an address none
 		_, _ = c.Write(hello{sni: string(sni)}.bytes())
 	case "tcp":
 		_, _ = io.WriteString(c, "any\n\n")
 	}
-	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(2 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(2 * time.Millisecond) {
+		select {
+		case b := <-answer:
+			if b != "HTTP/1.1 200 " {
+				return deny()
+			}
+			return true, string(rules.Allowed)
+		default:
+		}
 		if up.text() != "" {
 			return true, string(rules.Allowed)
 		}

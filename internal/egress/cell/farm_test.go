@@ -178,7 +178,7 @@ func newFarm(t testing.TB, w *world, p *rules.Policy, change ...func(*Config)) *
 	cfg := Config{
 		ID: "b1", Policy: p, Generation: 1,
 		Wire:   link.Config{FD: pair[0], Kind: link.Seqpacket, Offload: true, Addresses: link.Plan()},
-		Dialer: &dial.Dialer{Resolver: w, Map: w.place, Timeout: 3 * time.Second},
+		Dialer: &dial.Dialer{Resolver: w, Map: w.place, Timeout: patience},
 		Events: func(e event.Event) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -281,15 +281,18 @@ func full(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {
 	return tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}, n
 }
 
+// patience is for what comes at last, however busy the host is.
+const patience = time.Minute
+
 // dial connects from the box.
 func (f *farm) dial(to string) (*gonet.TCPConn, error) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	a, n := full(netip.MustParseAddrPort(to))
 	c, err := gonet.DialContextTCP(ctx, f.stack, a, n)
 	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience))
 		f.t.Cleanup(func() { c.Close() })
 	}
 	return c, err
@@ -319,13 +322,19 @@ func (f *farm) dialName(name, port string) *gonet.TCPConn {
 // ask sends a DNS message to a resolver somewhere and returns the answer.
 func (f *farm) ask(to string, msg []byte) ([]byte, error) {
 	f.t.Helper()
+	return f.askFor(patience, to, msg)
+}
+
+// askFor waits for an answer only so long.
+func (f *farm) askFor(wait time.Duration, to string, msg []byte) ([]byte, error) {
+	f.t.Helper()
 	a, n := full(netip.MustParseAddrPort(to))
 	c, err := gonet.DialUDP(f.stack, nil, &a, n)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Second))
+	_ = c.SetDeadline(time.Now().Add(wait))
 	if _, err := c.Write(msg); err != nil {
 		f.t.Fatal(err)
 	}
@@ -389,7 +398,7 @@ func (f *farm) denied(code string) event.Event {
 
 func (f *farm) event(is func(event.Event) bool, what string) event.Event {
 	f.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		f.mu.Lock()
 		for _, e := range f.events {
 			if is(e) {

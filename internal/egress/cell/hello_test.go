@@ -130,7 +130,11 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 			var a, b recorder
 			w.host(t, "a.example.com", "8.8.4.4", "443", a.serve)
 			w.host(t, "b.example.com", "8.8.4.5", "443", b.serve)
-			f := newFarm(t, w, c.policy(t), func(c *Config) { c.Timeouts.Hello = 300 * time.Millisecond })
+			f := newFarm(t, w, c.policy(t), func(cfg *Config) {
+				if cfg.Timeouts.Hello = patience; c.code == "hello_timeout" {
+					cfg.Timeouts.Hello = 300 * time.Millisecond
+				}
+			})
 			conn := f.dialName("a.example.com", "443")
 			if _, err := conn.Write(c.bytes); err != nil {
 				t.Fatal(err)
@@ -259,7 +263,7 @@ func TestAResumedHandshakeIsNoSecondHello(t *testing.T) {
 
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not happen that %s", what)
 		}

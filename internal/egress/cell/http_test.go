@@ -174,7 +174,11 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 			var a, b origin
 			w.host(t, "a.example.com", "8.8.4.4", "80", a.serve)
 			w.host(t, "b.example.com", "8.8.4.5", "80", b.serve)
-			f := newFarm(t, w, load(t, webPolicy), func(c *Config) { c.Timeouts.Head = 300 * time.Millisecond })
+			f := newFarm(t, w, load(t, webPolicy), func(cfg *Config) {
+				if cfg.Timeouts.Head = patience; c.code == "head_timeout" {
+					cfg.Timeouts.Head = 300 * time.Millisecond
+				}
+			})
 			conn, right, wrong := f.dialName(cmp.Or(c.to, "a.example.com"), "80"), &a, &b
 			if c.to == "b.example.com" {
 				right, wrong = wrong, right
@@ -633,7 +637,7 @@ func TestABrokenBodyIsDeniedBehindAnEarlyAnswer(t *testing.T) {
 func TestAnUpstreamThatDoesNotAnswerIsTold(t *testing.T) {
 	w := newWorld()
 	w.host(t, "a.example.com", "8.8.4.4", "80", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	f := newFarm(t, w, load(t, webPolicy), func(c *Config) { c.Timeouts.Idle = 500 * time.Millisecond })
+	f := newFarm(t, w, load(t, webPolicy), func(c *Config) { c.Timeouts.Idle = 2 * time.Second })
 	conn := f.dialName("a.example.com", "80")
 	_, _ = io.WriteString(conn, get("/public/x"))
 	if status, body := lastAnswer(t, conn, 1); status != 504 {

@@ -25,7 +25,7 @@ func TestAnAddressIsThisHostsAsSoonAsTheKernelSaysSo(t *testing.T) {
 		changing(t)
 		return
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=60s")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
@@ -56,7 +56,7 @@ func changing(t *testing.T) {
 		var got way
 		var err error
 		// An address of version 6 is in force some milliseconds after ip has returned.
-		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			if got, err = ask(netip.AddrPortFrom(netip.MustParseAddr(a), 443)); got == want && err == nil {
 				return
 			}

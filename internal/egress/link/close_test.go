@@ -61,10 +61,11 @@ func TestAWireEndsAtOnceWhileTheBoxBeginsConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(5 * time.Second):
-			t.Fatal("the wire does not end")
+		case <-time.After(time.Minute):
+			t.Fatalf("the wire does not end; %d flows", flows.Load())
 		}
-		if took := time.Since(began); took > 3*time.Second {
+		// Greetings that nobody answers are given up after more than a minute.
+		if took := time.Since(began); took > 20*time.Second {
 			t.Fatalf("the wire ended after %v", took)
 		}
 		unix.Close(pair[1])
@@ -80,7 +81,7 @@ func TestASmallPacketInALargeMessageHoldsNoMoreThanItself(t *testing.T) {
 			accepted <- c
 		}
 	}}
-	_, box := wire(t, j)
+	l, box := wire(t, j)
 	send(t, box, ip4(protoTCP, "203.0.113.1", syn(80)))
 	answer := receive(box)
 	if len(answer) < 40 || answer[33]&0x12 != 0x12 {
@@ -108,11 +109,19 @@ func TestASmallPacketInALargeMessageHoldsNoMoreThanItself(t *testing.T) {
 	for i := range uint32(400) {
 		send(t, box, segment(100_000+2*i, 1, 60_000)) // with gaps between them: they are kept
 	}
-	time.Sleep(300 * time.Millisecond)
+	until(t, "all have been read", func() bool { return l.Counts().Packets == 403 })
+	time.Sleep(300 * time.Millisecond) // what the stack does with the last ones
 	if after := held(); after > before+4<<20 {
 		t.Errorf("400 bytes hold %d KiB", (after-before)>>10)
 	}
 	c.Abort()
-	for receive(box) != nil { // else the wire ends with an error
+	for { // to the last packet, else the wire ends with an error
+		b := receive(box)
+		if b == nil {
+			t.Fatal("no reset comes")
+		}
+		if b[33]&4 != 0 {
+			break
+		}
 	}
 }
