@@ -27,7 +27,7 @@ func TestABoxLivesAsLongAsSaidAndItsEndHasAReason(t *testing.T) {
 		if got := c.inspect(long).Ends; !got.Equal(ends) {
 			c.t.Errorf("its end was %v and is %v", ends, got)
 		}
-		within(c.t, 15*time.Second, "its time is over", func() bool { return c.inspect(short).Phase == "destroyed" })
+		within(c.t, "its time is over", func() bool { return c.inspect(short).Phase == "destroyed" })
 		if i := c.inspect(short); i.Reason != "ttl" {
 			c.t.Errorf("%+v", i)
 		}
@@ -41,16 +41,19 @@ func TestABoxLivesAsLongAsSaidAndItsEndHasAReason(t *testing.T) {
 // A box was stopped while a program worked in it.
 func TestAProgramThatRunsIsUseOfItsBox(t *testing.T) {
 	eachTier(t, func(c *client) {
-		busy, idle := c.make(map[string]any{"idle_sec": 1}), c.make(map[string]any{"idle_sec": 1})
-		c.start(busy, "sleep 5", map[string]any{"timeout_sec": 0})
-		within(c.t, 20*time.Second, "the unused one ends", func() bool { return c.inspect(idle).Phase == "destroyed" })
+		const most = 5 // more than passes between two calls on a host that is loaded
+		busy := c.make(map[string]any{"idle_sec": most})
+		c.start(busy, "until [ -e stop ]; do sleep 0.2; done", map[string]any{"timeout_sec": 0})
+		idle := c.make(map[string]any{"idle_sec": most})
+		within(c.t, "the unused one ends", func() bool { return c.inspect(idle).Phase == "destroyed" })
 		if i := c.inspect(idle); i.Reason != "idle" {
 			c.t.Errorf("%+v", i)
 		}
 		if i := c.inspect(busy); i.Phase != "running" {
 			c.t.Errorf("the one in use: %+v", i)
 		}
-		within(c.t, 30*time.Second, "the other one ends", func() bool { return c.inspect(busy).Phase == "destroyed" })
+		c.exec(busy, "touch stop", nil)
+		within(c.t, "the other one ends", func() bool { return c.inspect(busy).Phase == "destroyed" })
 	})
 }
 
@@ -66,23 +69,31 @@ func TestAFrozenBoxHoldsNobodyElseAndCanBeDestroyed(t *testing.T) {
 				c.t.Fatal(err)
 			}
 		}
-		hung := make(chan error, 1)
-		go func() {
-			ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
-			defer cancel()
-			_, err := c.Call(ctx, "POST", frozen+"/exec", map[string]any{"shell": "true"}, nil)
-			hung <- err
-		}()
-		begun := time.Now()
-		c.Must("GET", "/v1/boxes", nil, nil)
-		c.exec(well, "true", nil)
+		// Whoever waits for the frozen one has his answer after a call to it has: the
+		// others have theirs before, at least once, however slow the host is.
+		held := true
+		for n := 0; n < 5 && held; n++ {
+			hung := make(chan error, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				_, err := c.Call(ctx, "POST", frozen+"/exec", map[string]any{"shell": "true"}, nil)
+				hung <- err
+			}()
+			begun := time.Now()
+			c.Must("GET", "/v1/boxes", nil, nil)
+			c.exec(well, "true", nil)
+			took := time.Since(begun)
+			held = len(hung) > 0
+			if err := <-hung; err == nil || !strings.Contains(err.Error(), "503") {
+				c.t.Errorf("a call to the frozen one: %v", err)
+			}
+			c.t.Logf("others waited %v, a call to the frozen one %v", took, time.Since(begun))
+		}
+		if held {
+			c.t.Error("others waited as long as a call to the frozen one")
+		}
 		c.Must("GET", frozen, nil, nil)
-		if took := time.Since(begun); took > 8*time.Second {
-			c.t.Errorf("others waited %v", took)
-		}
-		if err := <-hung; err == nil || !strings.Contains(err.Error(), "503") {
-			c.t.Errorf("a call to the frozen one: %v", err)
-		}
 		c.Must("DELETE", frozen, nil, nil)
 		if i := c.inspect(frozen); i.Phase != "destroyed" || i.Reason != "asked" {
 			c.t.Errorf("%+v", i)
@@ -125,14 +136,14 @@ func TestABoxThatDiesIsAnErrorAndSaysSo(t *testing.T) {
 			_, err := c.Call(context.Background(), "POST", b+"/exec", map[string]any{"shell": "sleep 60"}, &e)
 			done <- err
 		}()
-		within(c.t, 10*time.Second, "it runs", func() bool { return c.exec(b, "pgrep -x sleep || true", nil).Stdout != "" })
+		within(c.t, "it runs", func() bool { return c.exec(b, "pgrep -x sleep || true", nil).Stdout != "" })
 		for _, pid := range members(c.t, strings.TrimPrefix(b, "/v1/boxes/")) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if err := <-done; err == nil && e.Cause != "lost" {
 			c.t.Errorf("it was told as %+v", e)
 		}
-		within(c.t, 10*time.Second, "the box is known to have ended", func() bool { return c.inspect(b).Phase == "destroyed" })
+		within(c.t, "the box is known to have ended", func() bool { return c.inspect(b).Phase == "destroyed" })
 		if i := c.inspect(b); i.Reason != "lost" {
 			c.t.Errorf("%+v", i)
 		}
@@ -241,11 +252,10 @@ func TestAnInterpreterThatDiesIsNoticed(t *testing.T) {
 		if r.Outcome != "ok" || len(r.Results) != 1 || r.Results[0].Forms["text/plain"] != "42" {
 			c.t.Fatalf("%+v", r)
 		}
-		begun := time.Now()
-		r = report{}
+		r = report{} // what nobody notices is told as run into its time limit
 		c.Must("POST", b+"/code", map[string]any{"language": "python", "code": "print('before', flush=True); os.kill(os.getpid(), 9)"}, &r)
-		if r.Outcome != "died" || r.Stdout != "before\n" || r.Message == "" || time.Since(begun) > 5*time.Second {
-			c.t.Errorf("%+v after %v", r, time.Since(begun))
+		if r.Outcome != "died" || r.Stdout != "before\n" || r.Message == "" {
+			c.t.Errorf("%+v", r)
 		}
 	})
 }
@@ -282,14 +292,16 @@ func TestTheEndOfTheDaemonEndsNoProgram(t *testing.T) {
 		seen := make(chan string, 100)
 		done := make(chan error, 1)
 		go func() {
-			done <- c.stream(context.Background(), "POST", b+"/exec", "", map[string]any{"shell": "echo begun; sleep 3; echo done > f; exit 4", "timeout_sec": 0, "tag": "fg"}, func(e event) bool {
+			done <- c.stream(context.Background(), "POST", b+"/exec", "", map[string]any{"shell": "echo begun; until [ -e go ]; do sleep 0.1; done; echo done > f; exit 4", "timeout_sec": 0, "tag": "fg"}, func(e event) bool {
 				seen <- e.Name
 				return true
 			})
 		}()
-		for name := range seen {
-			if name == "stdout" {
-				break
+		for name := ""; name != "stdout"; {
+			select {
+			case name = <-seen:
+			case err := <-done:
+				c.t.Fatalf("the stream ended before anything was written: %v", err)
 			}
 		}
 		c.Leave()
@@ -303,6 +315,7 @@ func TestTheEndOfTheDaemonEndsNoProgram(t *testing.T) {
 			}
 		}
 		c.Start()
-		within(c.t, 20*time.Second, "the program has gone on to its end", func() bool { return c.exec(b, "cat f 2>/dev/null", nil).Stdout == "done\n" })
+		c.exec(b, "touch go", nil)
+		within(c.t, "the program has gone on to its end", func() bool { return c.exec(b, "cat f 2>/dev/null", nil).Stdout == "done\n" })
 	})
 }

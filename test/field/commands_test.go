@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A background command was gone when its user came back two minutes later.
@@ -107,7 +106,7 @@ func TestOutputComesAsItIsWritten(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
 		first, told := false, ""
-		if err := c.stream(c.t.Context(), "POST", b+"/exec", "", map[string]any{"command": []string{"python3", "-c", "print('first'); import time; time.sleep(30)"}, "timeout_sec": 40}, func(e event) bool {
+		if err := c.stream(c.t.Context(), "POST", b+"/exec", "", map[string]any{"command": []string{"python3", "-c", "print('first'); import time; time.sleep(3000)"}, "timeout_sec": 0}, func(e event) bool {
 			if e.Name == "stdout" {
 				told += string(e.bytes())
 			}
@@ -119,9 +118,9 @@ func TestOutputComesAsItIsWritten(t *testing.T) {
 		}); err != nil || !first {
 			c.t.Fatal(err, first)
 		}
-		// A caller that goes away ends its foreground program, within a second.
-		within(c.t, 3*time.Second, "the program ends", func() bool {
-			return c.exec(b, "pgrep -f 'time.sleep[(]30' || true", nil).Stdout == ""
+		// A caller that goes away ends its foreground program.
+		within(c.t, "the program ends", func() bool {
+			return c.exec(b, "pgrep -f 'time.sleep[(]3000' || true", nil).Stdout == ""
 		})
 	})
 }
@@ -130,13 +129,13 @@ func TestOutputComesAsItIsWritten(t *testing.T) {
 func TestAnEndThatNobodySawIsNeverASuccess(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
-		ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 		defer cancel()
 		begun := make(chan struct{})
 		done := make(chan error, 1)
 		var seen []string
 		go func() {
-			done <- c.stream(ctx, "POST", b+"/exec", "", map[string]any{"shell": "echo begun; sleep 60", "timeout_sec": 0}, func(e event) bool {
+			done <- c.stream(ctx, "POST", b+"/exec", "", map[string]any{"shell": "echo begun; sleep 3000", "timeout_sec": 0}, func(e event) bool {
 				seen = append(seen, e.Name)
 				switch e.Name {
 				case "stdout":
@@ -153,7 +152,9 @@ func TestAnEndThatNobodySawIsNeverASuccess(t *testing.T) {
 			c.t.Fatal(err, seen)
 		}
 		c.Must("DELETE", b, nil, nil)
-		if err := <-done; err == nil && (len(seen) == 0 || seen[len(seen)-1] != "error") {
+		if err := <-done; ctx.Err() != nil {
+			c.t.Errorf("no end of the stream in %v: %v", patience, seen)
+		} else if err == nil && (len(seen) == 0 || seen[len(seen)-1] != "error") {
 			c.t.Errorf("the stream ended as if all were well: %v", seen)
 		}
 		// Two of its kind: the time limit of a box, and a box that dies by itself.
@@ -165,10 +166,10 @@ func TestAnEndThatNobodySawIsNeverASuccess(t *testing.T) {
 func TestWhatRunsInTheBackgroundDoesNotHoldTheCaller(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
-		begun := time.Now()
-		e := c.exec(b, "sleep 50 & echo started", map[string]any{"timeout_sec": 30})
-		if e.Stdout != "started\n" || e.Cause != "exited" || time.Since(begun) > 20*time.Second {
-			c.t.Errorf("%+v after %v", e, time.Since(begun))
+		// Who waits for the child waits until the time limit, which is told.
+		e := c.exec(b, "sleep 3000 & echo started", map[string]any{"timeout_sec": 60})
+		if e.Stdout != "started\n" || e.Cause != "exited" {
+			c.t.Errorf("%+v", e)
 		}
 		if e = c.exec(b, "pgrep -x sleep >/dev/null && echo there", nil); e.Stdout != "there\n" {
 			c.t.Errorf("the child is gone: %+v", e)
@@ -181,10 +182,10 @@ func TestWhatRunsInTheBackgroundDoesNotHoldTheCaller(t *testing.T) {
 func TestOutOfMemoryIsTheProgramsEndAndIsToldAsThat(t *testing.T) {
 	eachTier(t, func(c *client) {
 		b := c.make(nil)
-		other := c.start(b, "sleep 300", map[string]any{"timeout_sec": 0})
+		other := c.start(b, "sleep 3000", map[string]any{"timeout_sec": 0})
 		for range 2 {
 			e := c.exec(b, `python3 -c 'a=[]
-while 1: a.append(bytearray(1<<20))'`, map[string]any{"timeout_sec": 60})
+while 1: a.append(bytearray(1<<20))'`, map[string]any{"timeout_sec": 100})
 			if e.Cause != "outofmemory" {
 				c.t.Errorf("%+v", e)
 			}
@@ -210,7 +211,7 @@ func TestATerminalIsOne(t *testing.T) {
 		path := fmt.Sprint(b, "/processes/", p.PID)
 		var all strings.Builder
 		stage := 0
-		ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 		defer cancel()
 		if err := c.stream(ctx, "GET", path+"/output", "", nil, func(e event) bool {
 			all.Write(e.bytes())

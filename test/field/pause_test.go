@@ -60,7 +60,7 @@ func TestAProgramSurvivesFivePauses(t *testing.T) {
 		c.pausable(b)
 		c.exec(b, "cat > living.py <<'EOF'\n"+living+"EOF\ncat > asking.py <<'EOF'\n"+asking+"\nEOF", nil)
 		c.start(b, "python3 living.py > log 2>&1", map[string]any{"timeout_sec": 0})
-		within(c.t, time.Minute, "it is up", func() bool { return strings.Contains(c.exec(b, "cat log 2>/dev/null || :", nil).Stdout, "up") })
+		within(c.t, "it is up", func() bool { return strings.Contains(c.exec(b, "cat log 2>/dev/null || :", nil).Stdout, "up") })
 		var ticks, pid int
 		ask := func(how string) int {
 			c.t.Helper()
@@ -76,8 +76,10 @@ func TestAProgramSurvivesFivePauses(t *testing.T) {
 		ticks = ask("-")
 		for k := range 6 {
 			c.exec(b, fmt.Sprintf("echo %d > cycle-%d", k, k), nil)
+			begun := time.Now()
 			before := ask("-")
 			c.Must("POST", b+"/pause", nil, nil)
+			runs := time.Since(begun)
 			if k%2 == 1 {
 				c.Kill()
 				c.Start()
@@ -86,8 +88,12 @@ func TestAProgramSurvivesFivePauses(t *testing.T) {
 			if i := c.inspect(b); i.Phase != "paused" {
 				c.t.Fatalf("%+v", i)
 			}
-			if ticks = ask("-"); ticks-before > 120 { // of 150 that a running one makes, and more
-				c.t.Errorf("%d ticks in a pause", ticks-before)
+			begun = time.Now()
+			ticks = ask("-")
+			runs += time.Since(begun)
+			// A tick takes 10 ms, and a running one makes 150 more.
+			if most := int(runs/(10*time.Millisecond)) + 20; ticks-before > most {
+				c.t.Errorf("%d ticks around a pause, in which it ran for %v at most", ticks-before, runs)
 			}
 		}
 		ask("f")
@@ -104,11 +110,11 @@ func TestAProgramSurvivesFivePauses(t *testing.T) {
 func TestAnIdleBoxIsPausedWithAllItHas(t *testing.T) {
 	eachTier(t, func(c *client) {
 		c.pausable(c.make(nil))
-		b := c.make(map[string]any{"idle_sec": 1, "on_idle": "pause", "ttl_sec": 20})
+		b := c.make(map[string]any{"idle_sec": 1, "on_idle": "pause", "ttl_sec": 600})
 		ends := c.inspect(b).Ends
 		for k := range 3 {
 			c.exec(b, fmt.Sprintf("echo %d >> f", k), nil)
-			within(c.t, 20*time.Second, "it is paused", func() bool { return c.inspect(b).Phase == "paused" })
+			within(c.t, "it is paused", func() bool { return c.inspect(b).Phase == "paused" })
 			<-time.After(3 * time.Second)
 		}
 		if e := c.exec(b, "cat f", nil); e.Stdout != "0\n1\n2\n" {
@@ -137,7 +143,11 @@ func TestAStreamGoesOnAfterAPause(t *testing.T) {
 				return true
 			})
 		}()
-		<-first
+		select {
+		case <-first:
+		case err := <-done:
+			c.t.Fatalf("the stream ended before anything was written: %v", err)
+		}
 		c.Must("POST", b+"/pause", nil, nil)
 		<-time.After(5 * time.Second)
 		if i := c.inspect(b); i.Phase != "paused" {

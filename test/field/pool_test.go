@@ -33,7 +33,7 @@ func TestAWarmBoxIsTheCallersAloneAndNoneSurvivesAKill(t *testing.T) {
 		seen := map[string]bool{}
 		warm := func() string {
 			var id, start, why string
-			within(c.t, 30*time.Second, "a warm box", func() bool {
+			within(c.t, "a warm box", func() bool {
 				id, start, why = c.pooled(c.t, "0.5")
 				if start == "warm" {
 					return true

@@ -58,27 +58,39 @@ func (c *client) from(ref string) string {
 	return "/v1/boxes/" + b.ID
 }
 
-// fork makes copies of a box, all of which have to be there.
+// fork makes copies of a box, all of which have to be there. A host that is busy may
+// say of some that they are to be asked for again.
 func (c *client) fork(b string, n int) (all []string) {
 	c.t.Helper()
-	var out struct {
-		Forks []struct {
-			Box   *boxInfo
-			Error *struct{ Message string }
+	type failure struct {
+		Code    int
+		Message string
+	}
+	within(c.t, fmt.Sprint(n, " copies"), func() bool {
+		var out struct {
+			Forks []struct {
+				Box   *boxInfo
+				Error *failure
+			}
 		}
-	}
-	c.Must("POST", b+"/fork", map[string]any{"count": n}, &out)
-	for _, f := range out.Forks {
-		if f.Box == nil {
-			c.t.Errorf("no copy: %+v", f.Error)
-			continue
+		want := n - len(all)
+		c.Must("POST", b+"/fork", map[string]any{"count": want}, &out)
+		if len(out.Forks) != want {
+			c.t.Fatalf("%d answers for %d copies", len(out.Forks), want)
 		}
-		all = append(all, "/v1/boxes/"+f.Box.ID)
-		c.t.Cleanup(func() { c.Must("DELETE", "/v1/boxes/"+f.Box.ID, nil, nil) })
-	}
-	if len(out.Forks) != n || len(all) != n {
-		c.t.Fatalf("%d of %d copies", len(all), n)
-	}
+		for _, f := range out.Forks {
+			switch {
+			case f.Box != nil:
+				all = append(all, "/v1/boxes/"+f.Box.ID)
+				c.t.Cleanup(func() { c.Must("DELETE", "/v1/boxes/"+f.Box.ID, nil, nil) })
+			case f.Error != nil && (f.Error.Code == 429 || f.Error.Code == 503):
+				c.t.Logf("a copy is to come later: %+v", *f.Error)
+			default:
+				c.t.Fatalf("no copy: %+v", f)
+			}
+		}
+		return len(all) == n
+	})
 	return all
 }
 
@@ -127,7 +139,7 @@ func (c *client) lively(t *testing.T) (b string, ask func(b, how string) (ticks,
 	c.copyable(b, "memory")
 	c.exec(b, "cat > living.py <<'EOF'\n"+living+"EOF\ncat > asking.py <<'EOF'\n"+asking+"\nEOF", nil)
 	c.start(b, "python3 living.py > log 2>&1", map[string]any{"timeout_sec": 0, "tag": "living"})
-	within(t, time.Minute, "it is up", func() bool { return strings.Contains(c.exec(b, "cat log 2>/dev/null || :", nil).Stdout, "up") })
+	within(t, "it is up", func() bool { return strings.Contains(c.exec(b, "cat log 2>/dev/null || :", nil).Stdout, "up") })
 	return b, func(b, how string) (n, p int) {
 		t.Helper()
 		var good string
@@ -202,7 +214,7 @@ func TestAProgramSurvivesFork(t *testing.T) {
 		}
 		// The end of a program that is older than the copy is told by the copy.
 		c.exec(all[1], "kill -KILL "+fmt.Sprint(pid), nil)
-		within(c.t, 10*time.Second, "it has ended", func() bool {
+		within(c.t, "it has ended", func() bool {
 			var p struct {
 				End *ended `json:"end"`
 			}
@@ -380,14 +392,22 @@ func TestAKillWhileABoxIsCopiedLeavesNoHalf(t *testing.T) {
 		c.exec(b, "head -c 50000000 /dev/urandom > r; sync; sha256sum r > sum", nil)
 		dir := filepath.Join(harness.State(c.t, c.User), "snapshots")
 		halves := 0
-		for k := range 4 {
+		for k := 0; k < 4 || halves == 0 && k < 20; k++ { // on a host that is loaded a moment is missed
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				c.Call(context.Background(), "POST", b+"/snapshots", map[string]any{}, nil) // it is cut off
 			}()
-			within(c.t, 20*time.Second, "it writes", func() bool { names, _ := filepath.Glob(dir + "/.new-*"); return len(names) > 0 })
-			<-time.After(time.Duration(15*k) * time.Millisecond)
+			within(c.t, "it writes, or has written", func() bool {
+				names, _ := filepath.Glob(dir + "/.new-*")
+				select {
+				case <-done:
+					return true
+				default:
+					return len(names) > 0
+				}
+			})
+			<-time.After(time.Duration(15*(k%4)) * time.Millisecond)
 			c.Kill()
 			<-done
 			if names, _ := filepath.Glob(dir + "/.new-*"); len(names) > 0 {

@@ -130,7 +130,7 @@ func TestAClientThatHardlyReadsCostsNoMemory(t *testing.T) {
 			c.t.Errorf("%+v", e)
 		}
 		cancel()
-		within(c.t, 5*time.Second, "their programs end with them", func() bool {
+		within(c.t, "their programs end with them", func() bool {
 			return c.exec(b, "pgrep -x yes || true", nil).Stdout == ""
 		})
 	})
