@@ -38,17 +38,22 @@ func boxLogs(ctx context.Context, b *boxCall) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s, end := newScreen(b.format == "json", false, cancel)
-	quiet := time.AfterFunc(logsTime, func() {
-		if !b.follow {
-			cancel(errCaughtUp)
+	var quiet *time.Timer // nil until something has come
+	defer func() {
+		if quiet != nil {
+			quiet.Stop()
 		}
-	})
-	defer quiet.Stop()
+	}()
 	err = g.Follow(ctx, p, box.Positions{Stdout: -1, Stderr: -1}, func(e box.ProcessEvent) error {
-		if e.Kind == box.EventBeat && !b.follow {
+		switch {
+		case b.follow:
+		case e.Kind == box.EventBeat:
 			return errCaughtUp // all that was kept has come
+		case quiet == nil:
+			quiet = time.AfterFunc(logsTime, func() { cancel(errCaughtUp) })
+		default:
+			quiet.Reset(logsTime)
 		}
-		quiet.Reset(logsTime)
 		return s.event(e)
 	})
 	s.close()
@@ -72,7 +77,9 @@ func boxLogs(ctx context.Context, b *boxCall) (int, error) {
 }
 
 // logsTime is how long logs waits for more of what a running program has written
-// already.
+// already. It begins when some of that has come: from the call on, a busy host would
+// make it show nothing, and call that all. Of a program that has written nothing the
+// next beat tells.
 const logsTime = time.Second
 
 func killFlags(fs *flag.FlagSet, b *boxCall) { fs.StringVar(&b.signal, "s", "TERM", "") }

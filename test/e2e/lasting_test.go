@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -85,19 +86,15 @@ func TestShellIsATerminalOfItsOwn(t *testing.T) {
 		harness.NothingLeft(t)
 		d := harness.StartServer(t, u)
 		in := func(args ...string) *typist {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 			t.Cleanup(cancel)
 			cmd := harness.Command(ctx, t, u, args...)
 			cmd.Env = append(cmd.Env, "SUNABA_SERVER="+d.URL, "SUNABA_API_KEY="+d.Key)
 			return sitWith(t, cmd, nil)
 		}
-		cmd := harness.Command(context.Background(), t, u, append([]string{"box", "create"}, u.Flags()...)...)
+		cmd := harness.Command(t.Context(), t, u, append([]string{"box", "create"}, u.Flags()...)...)
 		cmd.Env = append(cmd.Env, "SUNABA_SERVER="+d.URL, "SUNABA_API_KEY="+d.Key)
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := strings.TrimSpace(string(out))
+		id := strings.TrimSpace(output(t, cmd))
 		p := in("box", "shell", id)
 		p.sees("$ ")
 		p.types("stty size; tty\r")
@@ -131,11 +128,7 @@ func TestExecEndsWithItsClient(t *testing.T) {
 			cmd.Env = append(cmd.Env, "SUNABA_SERVER="+d.URL, "SUNABA_API_KEY="+d.Key)
 			return cmd
 		}
-		out, err := sunaba(append([]string{"box", "create"}, u.Flags()...)...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := strings.TrimSpace(string(out))
+		id := strings.TrimSpace(output(t, sunaba(append([]string{"box", "create"}, u.Flags()...)...)))
 		var list struct {
 			Processes []struct {
 				PID   int
@@ -144,35 +137,52 @@ func TestExecEndsWithItsClient(t *testing.T) {
 		}
 		processes := func() int {
 			list.Processes = nil
-			out, err := sunaba("box", "ps", "-o", "json", id).Output()
-			if err == nil {
-				err = json.Unmarshal(out, &list)
-			}
-			if err != nil {
+			if err := json.Unmarshal([]byte(output(t, sunaba("box", "ps", "-o", "json", id))), &list); err != nil {
 				t.Fatal(err)
 			}
 			return len(list.Processes)
 		}
 		for n, end := range []os.Signal{syscall.SIGKILL, syscall.SIGTERM, os.Interrupt} {
 			cmd := sunaba("box", "exec", id, "--", "sh", "-c", "trap '' TERM INT HUP; sleep 600")
+			var errs bytes.Buffer // to be read when it has ended
+			cmd.Stderr = &errs
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for processes() != n+1 {
-				time.Sleep(20 * time.Millisecond)
+			ended := make(chan struct{})
+			go func() {
+				_ = cmd.Wait()
+				close(ended)
+			}()
+			if err := await(ended, func() bool { return processes() == n+1 }); errors.Is(err, errEnded) {
+				t.Fatalf("its client has ended (%v) before the program ran: %s", cmd.ProcessState, errs.String())
+			} else if err != nil {
+				t.Fatalf("the program does not run: %v; %+v", err, list)
 			}
 			_ = cmd.Process.Signal(end)
-			_ = cmd.Wait()
-			gone := time.Now()
-			for processes(); list.Processes[n].Cause == ""; processes() {
-				if time.Since(gone) > 20*time.Second { // a busy machine; it is asked for at once
-					t.Fatalf("after %v of its client the program runs on", end)
-				}
-				time.Sleep(20 * time.Millisecond)
+			<-ended
+			// It is asked for at once; a busy machine takes its time.
+			if err := await(nil, func() bool { processes(); return list.Processes[n].Cause != "" }); err != nil {
+				t.Fatalf("after %v of its client the program runs on: %v; %+v", end, err, list)
 			}
 			if code := cmd.ProcessState.ExitCode(); end != syscall.SIGKILL && code != 250 {
-				t.Errorf("%v: exit code %d, want 250", end, code)
+				t.Errorf("%v: exit code %d, want 250: %s", end, code, errs.String())
 			}
 		}
 	})
+}
+
+// output runs a command to its end, which must be a success, and returns its
+// standard output.
+func output(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("%q: %v\n%s%s", cmd.Args[1:], err, out, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
 }

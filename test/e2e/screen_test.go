@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/test/harness"
 )
@@ -52,8 +51,8 @@ func TestInterruptBeforeTheProgramRuns(t *testing.T) {
 	// A session takes the terminal only when its program runs: before that one
 	// key is enough, and after it the second one does it.
 	p := sit(t, harness.Users()[0], nil, "run", "--timeout", "600", "-t", "--", "sh", "-c", "trap '' INT; read x")
-	for len(childrenOf(p.cmd.Process.Pid, "sunaba-runner")) == 0 {
-		time.Sleep(time.Millisecond)
+	if err := await(p.done, func() bool { return firstOf(p.cmd.Process.Pid) != 0 }); err != nil {
+		t.Fatalf("no box was found: %v", err)
 	}
 	p.types("\x03\x03\x03")
 	p.leaves(250)

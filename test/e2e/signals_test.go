@@ -1,12 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
@@ -29,14 +30,12 @@ func TestSignalsCancelTheRun(t *testing.T) {
 
 // awaitFile waits until a program in a box has made a file in a folder that is
 // mounted.
-func awaitFile(t *testing.T, path string) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s did not appear", path)
+func (p *process) awaitFile(path string) {
+	p.t.Helper()
+	p.waitsFor(path+" did not appear", func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
 }
 
 func TestACanceledRunHasAReport(t *testing.T) {
@@ -44,7 +43,7 @@ func TestACanceledRunHasAReport(t *testing.T) {
 		harness.NothingLeft(t)
 		dir := harness.Dir(t, u)
 		p := start(t, u, "run", "-o", "json", "--mount", dir+":/m:rw", "--", "sh", "-c", "echo 1; : > /m/ready; sleep 500")
-		awaitFile(t, filepath.Join(dir, "ready"))
+		p.awaitFile(filepath.Join(dir, "ready"))
 		p.signal(syscall.SIGTERM)
 		out := p.exits(250)
 		if _, err := document(out); err != nil {
@@ -70,7 +69,7 @@ func TestABoxThatDiesIsLost(t *testing.T) {
 
 		dir := harness.Dir(t, u)
 		p = start(t, u, "run", "-o", "json", "--mount", dir+":/m:rw", "--", "sh", "-c", ": > /m/ready; sleep 500")
-		awaitFile(t, filepath.Join(dir, "ready"))
+		p.awaitFile(filepath.Join(dir, "ready"))
 		kill(t, runnerOf(t, p.cmd.Process.Pid))
 		out := p.exits(251)
 		if _, err := document(out); err != nil {
@@ -121,7 +120,7 @@ func TestKillingSunabaEndsTheBox(t *testing.T) {
 		p := start(t, u, "run", "--mount", dir+":/m:rw", "--", "sh", "-c", "echo ready; sleep 500")
 		p.line()
 		p.signal(syscall.SIGKILL)
-		_ = p.cmd.Wait()
+		<-p.done
 	})
 }
 
@@ -132,29 +131,56 @@ func TestTheDeadlineHoldsWhileSunabaIsStopped(t *testing.T) {
 		t.Run(tier, func(t *testing.T) {
 			harness.EachUser(t, func(t *testing.T, u harness.User) {
 				harness.NothingLeft(t)
-				args := append([]string{"run", "-o", "json", "--timeout", "2", "--grace", "0.1"}, flags...)
-				dir := harness.Dir(t, u)
-				p := start(t, u, append(args, "--mount", dir+":/m:rw", "--", "sh", "-c", ": > /m/ready; while :; do :; done")...)
-				awaitFile(t, filepath.Join(dir, "ready"))
-				box1 := firstOf(p.cmd.Process.Pid)
-				if box1 == 0 {
-					t.Fatal("no box to be seen")
-				}
-				p.signal(syscall.SIGSTOP)
-				for end := time.Now().Add(patience / 2); firstOf(p.cmd.Process.Pid) != 0; time.Sleep(50 * time.Millisecond) {
-					if time.Now().After(end) {
-						p.signal(syscall.SIGCONT)
-						t.Fatal("the box runs on while sunaba is stopped")
+				// The box has to be there when sunaba stands still: on a busy host that takes a
+				// longer deadline.
+				for deadline := 2; !deadlineHolds(t, u, flags, deadline); deadline *= 2 {
+					if deadline > 60 {
+						t.Fatalf("a box ended by a deadline of %d s before this test could stop sunaba", deadline)
 					}
-				}
-				p.signal(syscall.SIGCONT)
-				rep := harness.Result{Stdout: p.exits(244)}.JSON(t)
-				if rep.Cause != box.Deadline || len(rep.LimitsHit) != 1 || rep.LimitsHit[0].Limit != "timeout_sec" || !rep.LimitsHit[0].Ended {
-					t.Errorf("cause %q, limits %+v", rep.Cause, rep.LimitsHit)
 				}
 			})
 		})
 	}
+}
+
+// deadlineHolds stops a sunaba whose box has a deadline. It returns false if that
+// box had ended before sunaba was stopped.
+func deadlineHolds(t *testing.T, u harness.User, flags []string, deadline int) bool {
+	t.Helper()
+	dir := harness.Dir(t, u)
+	args := append([]string{"run", "-o", "json", "--timeout", strconv.Itoa(deadline), "--grace", "0.1"}, flags...)
+	p := start(t, u, append(args, "--mount", dir+":/m:rw", "--", "sh", "-c", ": > /m/ready; while :; do :; done")...)
+	// It runs, or its deadline came first.
+	err := await(p.done, func() bool {
+		_, err := os.Stat(filepath.Join(dir, "ready"))
+		return err == nil
+	})
+	stopped := err == nil && stop(p) && firstOf(p.cmd.Process.Pid) != 0
+	if stopped {
+		err = await(nil, func() bool { return firstOf(p.cmd.Process.Pid) == 0 })
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it runs, or has ended, if it was not stopped
+	if stopped && err != nil {
+		t.Fatalf("the box runs on while sunaba is stopped: %v", err)
+	}
+	rep := harness.Result{Stdout: p.exits(244), Stderr: p.errs.String()}.JSON(t)
+	if rep.Cause != box.Deadline || len(rep.LimitsHit) != 1 || rep.LimitsHit[0].Limit != "timeout_sec" || !rep.LimitsHit[0].Ended {
+		t.Fatalf("cause %q, limits %+v", rep.Cause, rep.LimitsHit)
+	}
+	return stopped
+}
+
+// stop stops a sunaba and waits until it stands still, or has ended: then it
+// returns false.
+func stop(p *process) bool {
+	if p.cmd.Process.Signal(syscall.SIGSTOP) != nil {
+		return false
+	}
+	return await(p.done, func() bool {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")
+		state := b[bytes.LastIndexByte(b, ')')+1:] // behind the name: proc_pid_stat(5)
+		return bytes.HasPrefix(state, []byte(" T "))
+	}) == nil
 }
 
 // firstOf is the first process of the box of a sunaba, or 0 if none is alive:

@@ -140,7 +140,7 @@ func TestARunWhoseReaderLeavesEnds(t *testing.T) {
 		p := start(t, u, "run", "--timeout", "600", "--", "sh", "-c", "echo first; while :; do echo more; sleep 0.01; done")
 		p.line()
 		p.outEnd.Close()
-		_ = p.cmd.Wait()
+		<-p.done
 		if c := p.cmd.ProcessState.ExitCode(); c != 250 {
 			t.Errorf("exit code %d", c)
 		}

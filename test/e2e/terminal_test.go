@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -24,13 +25,19 @@ type typist struct {
 	seen   bytes.Buffer // all that ever came
 	at     int          // up to where it was looked for
 	done   chan struct{}
+	over   bool // all that it will ever write is in seen
 }
+
+// theEnd is what a test itself writes to a terminal when the command there has
+// ended: the kernel hands on what was written before, at its leisure, and this
+// comes behind it.
+const theEnd = "\x00the command has ended\x00"
 
 // sit starts sunaba at a terminal of 40 rows and 100 columns. Files in redirect
 // take the place of the terminal: 0 to 2.
 func sit(t *testing.T, u harness.User, redirect map[int]*os.File, args ...string) *typist {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 	t.Cleanup(cancel)
 	return sitWith(t, harness.Command(ctx, t, u, args...), redirect)
 }
@@ -59,13 +66,16 @@ func sitWith(t *testing.T, cmd *exec.Cmd, redirect map[int]*os.File) *typist {
 		t.Fatal(err)
 	}
 	go func() {
+		defer close(p.done)
 		_ = p.cmd.Wait()
-		close(p.done)
+		if _, err := line.WriteString(theEnd); err != nil && !errors.Is(err, syscall.EIO) { // EIO: the other side is closed, at the end of a test
+			t.Errorf("cannot write behind the command: %v", err)
+		}
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
+		screen.Close() // nobody reads, and nobody is to wait for that
 		<-p.done
-		screen.Close()
 		line.Close()
 	})
 	return p
@@ -83,23 +93,38 @@ func (p *typist) stty() string {
 	return string(out)
 }
 
-// sees waits until text is on the screen, after what was seen before.
+// sees waits until text is on the screen, after what was seen before. A command
+// that has ended without it fails the test at once, with all that it said.
 func (p *typist) sees(text string) {
 	p.t.Helper()
-	buf := make([]byte, 32<<10)
 	for from := p.at; ; {
 		if i := bytes.Index(p.seen.Bytes()[from:], []byte(text)); i >= 0 {
 			p.at = from + i + len(text)
 			return
 		}
+		if p.over {
+			p.t.Fatalf("%q was never on the screen, and the command has ended (%v)\nafter: %q\nbefore: %q", text, p.cmd.ProcessState, p.seen.Bytes()[p.at:], p.seen.Bytes()[:p.at])
+		}
 		from = max(p.at, p.seen.Len()-len(text))
-		_ = p.screen.SetReadDeadline(time.Now().Add(patience))
-		n, err := p.screen.Read(buf)
-		p.seen.Write(buf[:n])
-		if err != nil {
-			p.t.Fatalf("%q was never on the screen: %v\nafter: %q", text, err, p.seen.Bytes()[p.at:])
+		if err := p.read(); err != nil {
+			p.t.Fatalf("%q was never on the screen: %v\nafter: %q\nbefore: %q", text, err, p.seen.Bytes()[p.at:], p.seen.Bytes()[:p.at])
 		}
 	}
+}
+
+// read waits for what comes next to the screen, which may be the end of all.
+func (p *typist) read() error {
+	buf := make([]byte, 32<<10)
+	_ = p.screen.SetReadDeadline(time.Now().Add(patience))
+	n, err := p.screen.Read(buf)
+	p.seen.Write(buf[:n])
+	if i := bytes.LastIndex(p.seen.Bytes(), []byte(theEnd)); i >= 0 {
+		p.seen.Truncate(i)
+		<-p.done
+		p.over = true
+		return nil
+	}
+	return err
 }
 
 func (p *typist) types(keys string) {
@@ -113,24 +138,13 @@ func (p *typist) types(keys string) {
 // returns all that was ever on it.
 func (p *typist) leaves(code int) string {
 	p.t.Helper()
-	buf := make([]byte, 4096)
-	for ended := false; !ended; {
-		select {
-		case <-p.done:
-			ended = true // what it has written is there to be read
-		default:
-		}
-		for {
-			_ = p.screen.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-			n, err := p.screen.Read(buf)
-			p.seen.Write(buf[:n])
-			if err != nil {
-				break
-			}
+	for !p.over {
+		if err := p.read(); err != nil {
+			p.t.Fatalf("the command does not end: %v\nthe screen: %q", err, p.seen.String())
 		}
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
-		p.t.Errorf("exit code %d, want %d; the screen: %q", got, code, p.seen.String())
+		p.t.Errorf("exit code %d (%v), want %d; the screen: %q", got, p.cmd.ProcessState, code, p.seen.String())
 	}
 	if now := p.stty(); now != p.modes {
 		p.t.Errorf("the terminal's modes are %s, they were %s", now, p.modes)

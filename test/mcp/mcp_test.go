@@ -60,7 +60,7 @@ func clients(t *testing.T) (dir, node string) {
 	if err != nil {
 		t.Fatal("npm is not installed, which .ci/setup does; the clients of this test come from there")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	// Not "npm ci": it wants every optional dependency of every system in the
 	// lock file, and one of them is not in every registry. Versions and digests
@@ -80,7 +80,7 @@ func clients(t *testing.T) (dir, node string) {
 // run runs a client and returns what it wrote.
 func run(t *testing.T, dir string, argv ...string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}

@@ -63,9 +63,11 @@ print("done"); raise SystemExit(7)`
 	cmd := harness.Command(t.Context(), t, u, "run", "-o", "json", "--image", image, "--lang", "python", "-e", prog)
 	harness.Give(t, u, filepath.Dir(bin))
 	cmd.Path = bin
+	var errs strings.Builder
+	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if len(out) == 0 {
-		t.Fatalf("no report: %v", err)
+		t.Fatalf("no report: %v\n%s", err, errs.String())
 	}
 	var rep box.Report
 	if err := json.Unmarshal(out, &rep); err != nil {

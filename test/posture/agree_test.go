@@ -70,17 +70,18 @@ func TestDoctorAndRunAgreeUnderLimitsOfTheCaller(t *testing.T) {
 				cmd := harness.Command(t.Context(), t, u, args...)
 				cmd.Args = append([]string{"sh", "-c", "ulimit " + c.limit + ` && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
 				cmd.Path = "/bin/sh"
-				out, err := cmd.Output()
-				if cmd.ProcessState == nil {
+				var out, errs strings.Builder
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				if err := cmd.Run(); cmd.ProcessState == nil {
 					t.Fatal(err)
 				}
-				return harness.Result{Code: cmd.ProcessState.ExitCode(), Stdout: string(out)}
+				return harness.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errs.String()}
 			}
 			h := parse(t, limited("doctor", "-o", "json")).of(t, box.TierProcess)
 			r := limited(runOn(box.TierProcess, "-o", "json", "--", "true")...)
 			rep := r.JSON(t)
 			if h.Usable != (c.code == 0) || r.Code != c.code || c.code != 0 && !strings.Contains(rep.Error.Hint, c.words) {
-				t.Errorf("ulimit %s: usable %v (missing %q), run ended with %d: %+v", c.limit, h.Usable, h.Missing, r.Code, rep.Error)
+				t.Errorf("ulimit %s: usable %v (missing %q), run ended with %d: %+v %s", c.limit, h.Usable, h.Missing, r.Code, rep.Error, r.Stderr)
 			}
 		}
 	})

@@ -2,11 +2,13 @@ package posture
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -263,7 +265,12 @@ func TestOrdinaryUserWithDelegatedGroupsIsNotWeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := os.Remove(dir); err != nil {
+			// The kernel may still be taking down those who were in a group below.
+			err := os.Remove(dir)
+			for deadline := time.Now().Add(time.Minute); errors.Is(err, syscall.EBUSY) && time.Now().Before(deadline); err = os.Remove(dir) {
+				time.Sleep(20 * time.Millisecond)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		})

@@ -1,6 +1,7 @@
 package posture
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"os"
@@ -31,10 +32,12 @@ func inheritNothing(t *testing.T, u harness.User, tier box.TierName) {
 		t.Fatal(err)
 	}
 	defer secret.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := harness.Command(ctx, t, u, runOn(tier, "--", "sh", "-c", "ls -l /proc/self/fd; echo ready; read end")...)
 	cmd.ExtraFiles = []*os.File{nil, secret, nil, secret} // 4 and 6 of the front
+	var errs bytes.Buffer                                 // to be read when it has ended
+	cmd.Stderr = &errs
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -52,13 +55,19 @@ func inheritNothing(t *testing.T, u harness.User, tier box.TierName) {
 		n, err := out.Read(buf)
 		seen.Write(buf[:n])
 		if err != nil {
-			t.Fatalf("the box ended early: %v\n%s", err, seen.String())
+			_ = cmd.Wait()
+			t.Fatalf("the box ended early: %v; %v\n%s%s", err, cmd.ProcessState, seen.String(), errs.String())
 		}
 	}
 	if strings.Contains(seen.String(), "secret") {
 		t.Errorf("the box sees it:\n%s", seen.String())
 	}
 	front, others := holders(t, cmd.Process.Pid, secret.Name())
+	// What the front starts has it until it is a program of its own: nobody keeps it.
+	for deadline := time.Now().Add(20 * time.Second); len(others) > 0 && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+		front, others = holders(t, cmd.Process.Pid, secret.Name())
+	}
 	if front != 2 {
 		t.Errorf("control: the front holds it %d times, not twice", front)
 	}
@@ -68,7 +77,7 @@ func inheritNothing(t *testing.T, u harness.User, tier box.TierName) {
 	in.Close()
 	_, _ = io.Copy(io.Discard, out)
 	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 1 {
-		t.Error(err)
+		t.Errorf("%v: %s", err, errs.String())
 	}
 }
 

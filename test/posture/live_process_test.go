@@ -2,11 +2,11 @@ package posture
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/posture"
 	"github.com/sunaba-dev/sunaba/test/harness"
@@ -48,13 +48,17 @@ func startCell(t *testing.T, u harness.User, args ...string) *cellBox {
 // a moment ahead of both.
 func (b *cellBox) settle(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		b.read(t)
-		shells := slices.IndexFunc(b.programs[1:], func(p *posture.Process) bool { return p.Args[0] == "sh" })
-		if (b.cell.Hidden || len(b.cell.Files) == len(cellFiles())) && shells < 0 || time.Now().After(deadline) {
-			return
+	settle(t, func() ([]*posture.Process, []string) {
+		all, bad := b.read(t)
+		switch {
+		case len(bad) > 0:
+		case !b.cell.Hidden && len(b.cell.Files) != len(cellFiles()):
+			bad = append(bad, fmt.Sprintf("the cell has descriptors %v, want %q", b.cell.Files, cellFiles()))
+		case slices.ContainsFunc(b.programs[1:], func(p *posture.Process) bool { return p.Args[0] == "sh" }):
+			bad = append(bad, "a child of the shell is no program of its own")
 		}
-	}
+		return all, bad
+	})
 }
 
 // more starts two more programs and reads all again.
@@ -68,8 +72,8 @@ func (b *cellBox) more(t *testing.T) {
 }
 
 // read finds the processes below the front by the names that they were started
-// with; what is below the cell is a program.
-func (b *cellBox) read(t *testing.T) {
+// with; what is below the cell is a program. It says what is not as it has to be.
+func (b *cellBox) read(t *testing.T) (all []*posture.Process, bad []string) {
 	t.Helper()
 	all, err := posture.Tree(b.pid)
 	if err != nil {
@@ -90,17 +94,18 @@ func (b *cellBox) read(t *testing.T) {
 			b.programs = append(b.programs, p)
 			inside[p.PID] = true
 		default:
-			t.Errorf("process %d %q is none that a box consists of", p.PID, p.Args)
+			bad = append(bad, fmt.Sprintf("process %d %q is none that a box consists of", p.PID, p.Args))
 		}
 	}
 	if b.janitor == nil || b.cell == nil || len(b.programs) == 0 {
-		t.Fatalf("found janitor %v, cell %v, %d programs", b.janitor != nil, b.cell != nil, len(b.programs))
+		return all, append(bad, fmt.Sprintf("found janitor %v, cell %v, %d programs", b.janitor != nil, b.cell != nil, len(b.programs)))
 	}
 	var task struct{ ID string }
 	if err := json.Unmarshal([]byte(b.janitor.Args[1]), &task); err != nil || task.ID == "" {
 		t.Fatalf("cannot read the box's name from its janitor: %v", err)
 	}
 	b.id = task.ID
+	return all, bad
 }
 
 // inside are all processes that stand in the box's group.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -45,7 +46,7 @@ type talk struct {
 // begin starts a run with a shell script that says that it is ready.
 func begin(t *testing.T, u harness.User, script string, args ...string) talk {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	cmd := harness.Command(ctx, t, u, append(args, "--", "sh", "-c", script)...)
 	l := talk{errs: &bytes.Buffer{}}
 	cmd.Stderr = l.errs
@@ -82,13 +83,46 @@ func (l talk) expect(t *testing.T, word string) {
 func start(t *testing.T, u harness.User, args ...string) *live {
 	t.Helper()
 	l := &live{user: u, state: harness.State(t, u), talk: begin(t, u, guest, append([]string{"run"}, args...)...)}
-	// The program may run before the runner's call that waits for its end has
-	// its connection to the sentry. Then all stands still.
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		l.read(t)
-		if l.waits() || time.Now().After(deadline) {
-			return l
+	l.settle(t)
+	return l
+}
+
+// settle reads until all stands still: the program may run before the runner's
+// call that waits for its end has its connection to the sentry, and before what
+// helped to make the box has ended.
+func (l *live) settle(t *testing.T) {
+	t.Helper()
+	settle(t, func() ([]*posture.Process, []string) {
+		all, bad := l.read(t)
+		if len(bad) == 0 && !l.waits() {
+			bad = []string{"the runner's call has no connection to the sentry"}
 		}
+		return all, bad
+	})
+}
+
+// settle calls read until it finds nothing bad, and the same as the time before. On
+// a busy host that takes its time; what is bad still after a minute is said, and what
+// never stands still is judged as it was read last.
+func settle(t *testing.T, read func() (all []*posture.Process, bad []string)) {
+	t.Helper()
+	last := ""
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		all, bad := read()
+		var now strings.Builder
+		for _, p := range all {
+			fmt.Fprintf(&now, "%d %q %d %v\n", p.PID, p.Args, len(p.Threads), p.Files)
+		}
+		switch {
+		case len(bad) == 0 && now.String() == last:
+			return
+		case !time.Now().After(deadline):
+		case len(bad) > 0:
+			t.Fatalf("the box is not as it has to be: %s\n%s", strings.Join(bad, "; "), now.String())
+		default:
+			return
+		}
+		last = now.String()
 	}
 }
 
@@ -113,12 +147,12 @@ func (l *live) more(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.expect(t, "more")
-	l.read(t)
+	l.settle(t)
 }
 
 // read finds the processes below the front by the names that they were started
-// with.
-func (l *live) read(t *testing.T) {
+// with, and says what is not as it has to be.
+func (l *live) read(t *testing.T) (all []*posture.Process, bad []string) {
 	t.Helper()
 	all, err := posture.Tree(l.pid)
 	if err != nil {
@@ -137,17 +171,18 @@ func (l *live) read(t *testing.T) {
 		case p.Args[0] == "" && l.sentry != nil:
 			l.stubs = append(l.stubs, p) // systrap unmaps the arguments too
 		default:
-			t.Errorf("process %d %q is none that a box consists of", p.PID, p.Args)
+			bad = append(bad, fmt.Sprintf("process %d %q is none that a box consists of", p.PID, p.Args))
 		}
 	}
 	if l.janitor == nil || l.runner == nil || l.sentry == nil || len(l.stubs) == 0 {
-		t.Fatalf("found janitor %v, runner %v, sentry %v, %d stubs", l.janitor != nil, l.runner != nil, l.sentry != nil, len(l.stubs))
+		return all, append(bad, fmt.Sprintf("found janitor %v, runner %v, sentry %v, %d stubs", l.janitor != nil, l.runner != nil, l.sentry != nil, len(l.stubs)))
 	}
 	var task struct{ ID string }
 	if err := json.Unmarshal([]byte(l.janitor.Args[1]), &task); err != nil || task.ID == "" {
 		t.Fatalf("cannot read the box's name from its janitor: %v", err)
 	}
 	l.id = task.ID
+	return all, bad
 }
 
 // walls are the processes that a program in the box talks to, directly or not.

@@ -165,7 +165,7 @@ func on(t *testing.T, s stage, state string, args ...string) harness.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{stageName, string(arg)}
@@ -187,6 +187,9 @@ func on(t *testing.T, s stage, state string, args ...string) harness.Result {
 	err = cmd.Run()
 	if cmd.ProcessState == nil {
 		t.Fatalf("cannot start stage: %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("%q did not end in %v\n%s%s", args, time.Since(start), out.Bytes(), errs.Bytes())
 	}
 	if bytes.Contains(errs.Bytes(), []byte("stage: ")) {
 		t.Fatal(errs.String())
