@@ -132,7 +132,7 @@ func await(ended <-chan struct{}, so func() bool) error {
 		select {
 		case <-ended:
 			over = true // and a last look
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(time.Millisecond):
 		}
 		switch {
 		case so():

@@ -88,13 +88,9 @@ func TestABoxThatDiesWhileItStartsSaysHow(t *testing.T) {
 		for range 50 { // one that was up before it was found is only lost
 			p := start(t, u, "run", "--", "sleep", "500")
 			first := 0
-			for deadline := time.Now().Add(time.Minute); first == 0; time.Sleep(time.Millisecond) {
-				if first = firstOf(p.cmd.Process.Pid); time.Now().After(deadline) {
-					t.Fatal("no first process within a minute")
-				}
-			}
+			p.waitsFor("no first process", func() bool { first = firstOf(p.cmd.Process.Pid); return first != 0 })
 			kill(t, first)
-			_ = p.cmd.Wait()
+			<-p.done
 			if said := p.errs.String(); strings.Contains(said, "cannot start sandbox") {
 				if !strings.Contains(said, "cannot start sandbox: the box's first process has ended: signal: killed") {
 					t.Errorf("standard error %q", said)
