@@ -101,7 +101,7 @@ func TestABoxThatEndsLeavesNothingInTheGateway(t *testing.T) {
 		}
 		before := count()
 		for _, how := range []string{"destroyed", "its first process is killed"} {
-			others := inhabitants(t)
+			others := inhabitants(t, d.Pid())
 			b := made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80", "hang.example.com:443")})
 			d.Must("POST", fmt.Sprintf("/v1/boxes/%s/processes", b.ID), map[string]any{"command": []string{"python3", "-c", hold, "50"}}, nil)
 			// Besides, connections that are being made, to a name that nobody resolves.
@@ -116,10 +116,18 @@ for i in range(8): threading.Thread(target=lambda: tries(lambda: K("hang.example
 			case "destroyed":
 				d.Must("DELETE", "/v1/boxes/"+b.ID, nil, nil)
 			case "its first process is killed":
-				for _, pid := range inhabitants(t) {
-					if mine := !slices.Contains(others, pid); mine && syscall.Kill(pid, syscall.SIGKILL) != nil {
+				found := 0
+				for _, pid := range inhabitants(t, d.Pid()) {
+					if slices.Contains(others, pid) {
+						continue
+					}
+					found++
+					if syscall.Kill(pid, syscall.SIGKILL) != nil {
 						t.Logf("process %d has ended with another one", pid)
 					}
+				}
+				if found == 0 {
+					t.Fatal("no process of the box was found")
 				}
 			}
 			left := 0
@@ -136,8 +144,9 @@ for i in range(8): threading.Thread(target=lambda: tries(lambda: K("hang.example
 	})
 }
 
-// inhabitants are the processes in PID namespaces other than this one.
-func inhabitants(t *testing.T) (pids []int) {
+// inhabitants are the processes below a daemon that are in PID namespaces other than
+// this one: those of its boxes, and nobody else's.
+func inhabitants(t *testing.T, daemon int) (pids []int) {
 	t.Helper()
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -149,9 +158,25 @@ func inhabitants(t *testing.T) (pids []int) {
 	}
 	for _, name := range all {
 		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
-		if ns, err := os.Readlink(name); err == nil && ns != own {
+		if ns, err := os.Readlink(name); err == nil && ns != own && isBelow(pid, daemon) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// isBelow reports whether a process is a child of another one, or of a child of its.
+func isBelow(pid, above int) bool {
+	for pid > 1 && pid != above {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return false
+		}
+		f := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])) // behind the name: proc_pid_stat(5)
+		if len(f) < 2 {
+			return false
+		}
+		pid, _ = strconv.Atoi(f[1])
+	}
+	return pid == above
 }
