@@ -272,7 +272,7 @@ func Command(ctx context.Context, t testing.TB, u User, args ...string) *exec.Cm
 	return cmd
 }
 
-// Run runs sunaba as user u to its end. Five minutes are the bound of any test.
+// Run runs sunaba as user u to its end. Fifteen minutes are the bound of any test.
 func Run(t testing.TB, u User, args ...string) Result {
 	t.Helper()
 	return RunIn(t, u, "/", "", args...)
@@ -281,7 +281,7 @@ func Run(t testing.TB, u User, args ...string) Result {
 // RunIn is Run in a folder and with standard input.
 func RunIn(t testing.TB, u User, dir, stdin string, args ...string) Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	cmd := Command(ctx, t, u, args...)
 	var out, errs bytes.Buffer
