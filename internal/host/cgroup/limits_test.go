@@ -18,8 +18,9 @@ func TestMemoryBombIsKilledAndCounted(t *testing.T) {
 	if s.OOMKills.N == 0 || s.MemoryLimitHits.N == 0 {
 		t.Errorf("kills %+v, limit hits %+v: want both above 0", s.OOMKills, s.MemoryLimitHits)
 	}
-	if s.MemoryPeak.N < 15<<20 || s.MemoryPeak.N > 20<<20 {
-		t.Errorf("memory peak %d, want just under the limit of 20 MiB", s.MemoryPeak.N)
+	// What the kernel must have for itself it charges beyond the limit, a page or so.
+	if s.MemoryPeak.N < 15<<20 || s.MemoryPeak.N > 20<<20+64<<10 {
+		t.Errorf("memory peak %d, want about the limit of 20 MiB", s.MemoryPeak.N)
 	}
 	if !strings.HasPrefix(s.OOMKills.Source, "host cgroup v") {
 		t.Errorf("source %q does not name the file", s.OOMKills.Source)
@@ -43,7 +44,7 @@ func TestExitCodesThatLookLikeOutOfMemoryAreNotCounted(t *testing.T) {
 
 func TestCPUQuotaThrottles(t *testing.T) {
 	m := realManager(t)
-	g := realGroup(t, m, Limits{MilliCPU: 50})
+	g := realGroup(t, m, Limits{MilliCPU: 10}) // so little that it is held back beside many others, too
 	shell(t, g, "while :; do :; done")
 	eventually(t, "throttled", func() bool { return stats(t, g).Throttled.N >= 3 })
 	if s := stats(t, g); s.CPUTime() <= 0 {

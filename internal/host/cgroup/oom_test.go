@@ -21,12 +21,12 @@ func TestWatchTellsOfOutOfMemory(t *testing.T) {
 	shell(t, g, hog)
 	select {
 	case <-events:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no event")
 	}
 	eventually(t, "kill counted", func() bool { return stats(t, g).OOMKills.N > 0 })
 	cancel()
-	for end := time.After(20 * time.Second); ; {
+	for end := time.After(2 * time.Minute); ; {
 		select {
 		case _, ok := <-events:
 			if !ok {
@@ -51,7 +51,7 @@ func TestWatchOnV2SeesTheEventFileChange(t *testing.T) {
 	f.put(f.top+"/sunaba/bx1/memory.events", "oom_kill 2")
 	select {
 	case <-events:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("no event")
 	}
 }

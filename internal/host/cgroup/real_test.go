@@ -48,7 +48,7 @@ func realGroup(t *testing.T, m *Manager, l Limits) *Group {
 
 func finish(t *testing.T, g *Group) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := g.Kill(ctx); err != nil {
 		t.Error(err)
@@ -94,10 +94,10 @@ func stats(t *testing.T, g *Group) Stats {
 	return s
 }
 
-// eventually polls a condition for up to 20 seconds.
+// eventually polls a condition for up to two minutes.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if ok() {
 			return
 		}

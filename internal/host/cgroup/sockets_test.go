@@ -19,7 +19,7 @@ try:
         except BlockingIOError: pass
 except OSError: pass
 open("'$1'", "w")
-time.sleep(60)'`
+time.sleep(300)'`
 
 func TestBuffersOfSocketsAreBoundedWithTheMemory(t *testing.T) {
 	m := realManager(t)
