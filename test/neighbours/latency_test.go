@@ -55,7 +55,7 @@ func TestLatency(t *testing.T) {
 		var ratios []float64
 		for range rounds {
 			p50, p99, n := neighbour(t, tier)
-			_, stop := plague(t, tier)
+			_, stop := plague(t, tier, "0.5")
 			p50With, p99With, _ := neighbour(t, tier)
 			stop()
 			m.Operations = n
