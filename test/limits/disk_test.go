@@ -99,7 +99,7 @@ os.unlink("big")`, "--memory", "64m")
 
 func TestDiskEndsTheRunOnlyIfAsked(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
-		kill := []string{"--on-limit", "kill", "--disk", "20m", "--timeout", "30"}
+		kill := []string{"--on-limit", "kill", "--disk", "20m", "--timeout", "120"}
 		e := python(t, p, diskKit+`
 fill("big", 30)
 import time
@@ -156,7 +156,7 @@ print(json.dumps(said))`
 		if said.Files < 190 || said.Files >= 200 || said.Folders != said.Files || said.Again > 1 || said.Errno != "ENOSPC" {
 			t.Errorf("with 200 files: %+v", said)
 		}
-		e = python(t, p, code, "--max-files", "200", "--on-limit", "kill", "--timeout", "30")
+		e = python(t, p, code, "--max-files", "200", "--on-limit", "kill", "--timeout", "120")
 		e.check(t, box.DiskLimit, 248, p.end("max_files"))
 	})
 }

@@ -73,7 +73,7 @@ func newSubtree(t *testing.T, u harness.User) subtree {
 
 // remove removes a group that the test made, once the kernel lets it.
 func (s subtree) remove(t *testing.T, dir string) {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := syscall.Rmdir(dir)
 		if err == nil {
 			return

@@ -29,7 +29,7 @@ func TestMemory(t *testing.T) {
 			e := python(t, p, `
 import subprocess, sys, time
 subprocess.run([sys.executable, "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"])
-time.sleep(60)`, "--memory", "64m", "--timeout", "40")
+time.sleep(200)`, "--memory", "64m", "--timeout", "120")
 			e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, p)))
 		})
 		if p.tier == box.TierGvisor {
@@ -57,8 +57,8 @@ for _ in range(12):
                 while True: a.send(bytes(4096))
             except BlockingIOError:
                 pass
-        time.sleep(60)
-time.sleep(60)`, "--memory", "64m", "--timeout", "40")
+        time.sleep(200)
+time.sleep(200)`, "--memory", "64m", "--timeout", "120")
 				e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, p)))
 			})
 		}

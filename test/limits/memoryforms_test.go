@@ -37,7 +37,7 @@ for _ in range(20):
     if os.fork() == 0:
         x = bytes(8 * M)
         x = bytearray(8 * M)
-        time.sleep(60)`,
+        time.sleep(200)`,
 		"processes that hide from others of their user": `
 PR_SET_DUMPABLE = 4
 libc.prctl(PR_SET_DUMPABLE, 0)
@@ -62,14 +62,14 @@ with open("/tmp/x", "wb", 0) as f:
     for _ in range(40): f.write(bytes(M))
 x = bytearray(40 * M)`
 	onProcess(t, func(t *testing.T, p place) {
-		flags := []string{"--memory", "64m", "--timeout", "40", "--disk", "50m"}
+		flags := []string{"--memory", "64m", "--timeout", "120", "--disk", "50m"}
 		try := func(name, code string, cause box.Cause) {
 			t.Run(name, func(t *testing.T) {
 				if cause == box.Exited {
 					python(t, p, kit+code, flags...).exited(t)
 					return
 				}
-				e := python(t, p, kit+code+"\ntime.sleep(60)", flags...)
+				e := python(t, p, kit+code+"\ntime.sleep(200)", flags...)
 				e.check(t, cause, 246, ended("memory", memorySource(t, p)))
 			})
 		}

@@ -93,14 +93,14 @@ func TestProcessesAndOpenFilesEndTheRunOnlyIfAsked(t *testing.T) {
 		if p.source("max_processes") == "watchdog" {
 			bomb = `while :; do sleep 1000 & done 2>/dev/null`
 		}
-		e := run(t, p, "--on-limit", "kill", "--timeout", "30", "--", "bash", "-c", bomb)
+		e := run(t, p, "--on-limit", "kill", "--timeout", "120", "--", "bash", "-c", bomb)
 		e.check(t, box.ProcLimit, 249, p.end("max_processes"))
 		e = python(t, p, `
 import os, time
 try:
     while True: os.dup(0)
 except OSError:
-    time.sleep(1000)`, "--on-limit", "kill", "--timeout", "30")
+    time.sleep(1000)`, "--on-limit", "kill", "--timeout", "120")
 		e.check(t, box.ProcLimit, 249, p.end("max_open_files"))
 	})
 }

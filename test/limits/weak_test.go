@@ -32,11 +32,11 @@ func TestStrictRefusesWhatIsWeakAndOnlyThat(t *testing.T) {
 
 func TestPolicyInForceIsWhatWasAskedFor(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
-		e := shell(t, p, "id -u", "--cpu", "0.5", "--memory", "100m", "--timeout", "7", "--idle", "6", "--max-processes", "9",
+		e := shell(t, p, "id -u", "--cpu", "0.5", "--memory", "100m", "--timeout", "90", "--idle", "80", "--max-processes", "9",
 			"--max-open-files", "50", "--disk", "30m", "--max-files", "300", "--max-output", "1000", "--on-limit", "kill")
 		e.exited(t)
 		want := box.LimitsJSON{
-			CPU: 0.5, MemoryBytes: 100 << 20, TimeoutSec: 7, IdleSec: 6, Processes: 9,
+			CPU: 0.5, MemoryBytes: 100 << 20, TimeoutSec: 90, IdleSec: 80, Processes: 9,
 			OpenFiles: 50, DiskBytes: 30 << 20, Files: 300, OutputBytes: 1000, OnLimit: box.LimitKill,
 		}
 		if e.Policy.Limits != want {
