@@ -50,18 +50,14 @@ func alone(t *testing.T, p place, c Case) {
 	if script == "" {
 		argv = []string{python, "-c", fmt.Sprintf("secret = %q\nprint(secret, flush=True)\n%s\nprint('\\n' + secret)", secret, c.get("py"))}
 	}
-	args := slices.Concat([]string{"run", "-o", "json"}, flags(p.tier), []string{"--timeout", "60"}, words, []string{"--"}, argv)
-	cmd := harness.Command(t.Context(), t, p.user, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, time.Second
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	start := time.Now()
-	_ = cmd.Run()
-	took := time.Since(start)
-	var rep box.Report
-	if err := json.Unmarshal(out.Bytes(), &rep); err != nil {
-		t.Fatalf("cannot read report after %v: %v: %.500s %.500s", took, err, out.String(), errs.String())
+	// A deadline that comes before the attack has begun says nothing of it: where
+	// this host has much else to do, it comes later.
+	rep, code := runAlone(t, p, words, argv)
+	for _, later := range []string{"20", "80"} {
+		if rep.Cause == box.Deadline && !strings.HasPrefix(rep.StdoutClean, secret+"\n") {
+			t.Logf("the attack had not begun at its deadline: again with %s seconds", later)
+			rep, code = runAlone(t, p, slices.Concat(words, []string{"--timeout", later}), argv)
+		}
 	}
 	text := rep.StdoutClean
 	if !strings.HasPrefix(text, secret+"\n") {
@@ -90,7 +86,7 @@ func alone(t *testing.T, p place, c Case) {
 	}
 	slices.Sort(hits)
 	expect("cause", string(rep.Cause))
-	expect("code", fmt.Sprint(cmd.ProcessState.ExitCode()))
+	expect("code", fmt.Sprint(code))
 	expect("hits", strings.Join(hits, " "))
 	if _, ok := c.of("want", p.tier, p.user); ok {
 		expect("want", text)
@@ -98,4 +94,23 @@ func alone(t *testing.T, p place, c Case) {
 	if rep.Tier != p.tier {
 		t.Errorf("it ran in tier %s", rep.Tier)
 	}
+}
+
+// runAlone runs a program in a box of its own and returns the report, and the code
+// of the command.
+func runAlone(t *testing.T, p place, words, argv []string) (rep box.Report, code int) {
+	t.Helper()
+	args := slices.Concat([]string{"run", "-o", "json"}, flags(p.tier), []string{"--timeout", "200"}, words, []string{"--"}, argv)
+	cmd := harness.Command(t.Context(), t, p.user, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, 20*time.Second
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	start := time.Now()
+	_ = cmd.Run()
+	took := time.Since(start)
+	if err := json.Unmarshal(out.Bytes(), &rep); err != nil {
+		t.Fatalf("cannot read report after %v: %v: %.500s %.500s", took, err, out.String(), errs.String())
+	}
+	return rep, cmd.ProcessState.ExitCode()
 }

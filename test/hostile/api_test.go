@@ -229,7 +229,7 @@ func interpreterIsAgent(t *testing.T, p place) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"./a"}, {"/proc/self/exe"}, {"/proc/1/exe"}} {
-		rep := harness.Report(t, p.user, slices.Concat(flags(p.tier), []string{"--timeout", "10", "--copy", file, "--"}, argv)...)
+		rep := harness.Report(t, p.user, slices.Concat(flags(p.tier), []string{"--timeout", "120", "--copy", file, "--"}, argv)...)
 		if rep.Cause == box.Exited && *rep.ExitCode == 0 || rep.Cause == box.Deadline || rep.Cause == box.Lost {
 			t.Errorf("%q: it ended by %s: %q", argv, rep.Cause, rep.StdoutClean)
 		}

@@ -48,7 +48,7 @@ func batch(t *testing.T, p place, cases []Case) {
 	c := release(t, p.user)
 	input, secret := order(t, p.user, c, cases, "box")
 	args := append([]string{harness.Binary(t), "run", "-o", "json"}, flags(p.tier)...)
-	cmd := careless(t, p.user, c, append(args, "--timeout", "240", "--max-output", "8m", "--max-processes", "64",
+	cmd := careless(t, p.user, c, append(args, "--timeout", "900", "--max-output", "8m", "--max-processes", "64",
 		"--input", input, "--copy", file("stage.py"), "--", python, "stage.py")...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -175,8 +175,8 @@ type neighbour struct {
 // process, and echoes.
 func settle(t *testing.T, p place) *neighbour {
 	t.Helper()
-	cmd := harness.Command(t.Context(), t, p.user, append(append([]string{"run"}, flags(p.tier)...), "--timeout", "600", "--", "sh", "-c",
-		`echo mine > kept; mkdir /dev/shm/kept; sleep 1000 & echo up
+	cmd := harness.Command(t.Context(), t, p.user, append(append([]string{"run"}, flags(p.tier)...), "--timeout", "7200", "--", "sh", "-c",
+		`echo mine > kept; mkdir /dev/shm/kept; sleep 10000 & echo up
 		while read line; do test "$(cat kept)" = mine && test -d /dev/shm/kept && kill -0 $! && echo "$line"; done; exit 3`)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -46,7 +46,7 @@ func places() (all []place) {
 
 // patience bounds every command: it ends a test that hangs and decides nothing
 // else.
-const patience = 5 * time.Minute
+const patience = 20 * time.Minute
 
 // python is the interpreter that a box of image host has, too.
 const python = "/usr/bin/python3"
