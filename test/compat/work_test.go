@@ -27,7 +27,7 @@ func TestRealWorkRunsUnchanged(t *testing.T) {
 				continue // long, and no different there
 			}
 			t.Run(name, func(t *testing.T) {
-				args := p.run("--timeout", "240s")
+				args := p.run("--timeout", "800s")
 				full, err := filepath.Abs(script)
 				if err != nil {
 					t.Fatal(err)
@@ -117,9 +117,9 @@ func TestThirtyThreadsFitIntoTheDefaultLimit(t *testing.T) {
 	const code = `
 import threading
 barrier = threading.Barrier(30)
-threads = [threading.Thread(target=barrier.wait, args=(60,)) for _ in range(29)]
+threads = [threading.Thread(target=barrier.wait, args=(300,)) for _ in range(29)]
 for t in threads: t.start()
-barrier.wait(60)
+barrier.wait(300)
 for t in threads: t.join()
 `
 	eachPlace(t, func(t *testing.T, p place) {

@@ -17,7 +17,7 @@ for name in sorted(os.listdir(folder)):
     os.makedirs(work)
     own = env if name != "env.sh" else dict(os.environ)
     p = subprocess.run(["sh", "-c", how.format(os.path.join(folder, name))], cwd=work, env=own, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400)
     results[name] = [p.returncode, p.stdout.decode("utf-8", "backslashreplace")]
     subprocess.run(["chmod", "-R", "u+rwx", work], stderr=subprocess.DEVNULL)
     subprocess.run(["rm", "-rf", work], check=True)
