@@ -103,7 +103,24 @@ func fileSystem(path string) string {
 // given processes know them, from others. It looks after the descriptors were
 // read, so that a socket that is still there is known.
 func nameSockets(pids []int, all ...*Process) {
-	table := unixSockets(pids)
+	left := nameKnown(unixSockets(pids), all)
+	// The kernel gives the table a page at a time, and goes on by counting: what is
+	// closed in between, by anybody, lets it leave one out.
+	for round := 0; round < 3 && left > 0; round++ {
+		left = nameKnown(unixSockets(pids), all)
+	}
+	for _, p := range all {
+		for i, f := range p.Files {
+			if strings.HasPrefix(f.Kind, "socket:[") {
+				p.Files[i].Kind = "socket"
+			}
+		}
+	}
+}
+
+// nameKnown names the sockets that a table of the unix family has and returns how
+// many are left.
+func nameKnown(table string, all []*Process) (left int) {
 	for _, p := range all {
 		for i, f := range p.Files {
 			inode, ok := strings.CutPrefix(f.Kind, "socket:[")
@@ -111,12 +128,14 @@ func nameSockets(pids []int, all ...*Process) {
 				continue
 			}
 			inode = strings.TrimSuffix(inode, "]")
-			p.Files[i].Kind = "socket"
 			if strings.Contains(table, " "+inode+"\n") || strings.Contains(table, " "+inode+" ") {
 				p.Files[i].Kind = "unix socket"
+			} else {
+				left++
 			}
 		}
 	}
+	return left
 }
 
 // unixSockets is what the network namespaces of some processes know of unix

@@ -156,6 +156,17 @@ func TestSocketsAreNamedByTheirFamily(t *testing.T) {
 	}
 }
 
+// The table of sockets may lack one when it is read first.
+func TestASocketMayBeMissingInOneTable(t *testing.T) {
+	p := &Process{Files: []File{{FD: 3, Kind: "socket:[12]"}, {FD: 4, Kind: "socket:[123]"}, {FD: 5, Kind: "pipe"}}}
+	if left := nameKnown("a: 1 12\n", []*Process{p}); left != 1 || p.Files[0].Kind != "unix socket" || p.Files[1].Kind != "socket:[123]" {
+		t.Errorf("%d left: %v", left, p.Files)
+	}
+	if left := nameKnown("a: 1 123 /path\n", []*Process{p}); left != 0 || p.Files[1].Kind != "unix socket" {
+		t.Errorf("%d left: %v", left, p.Files)
+	}
+}
+
 func TestReadingThisProcessAndItsChild(t *testing.T) {
 	child := exec.Command("/bin/cat")
 	child.Env = []string{"POSTURE=yes"}
