@@ -293,6 +293,9 @@ func RunIn(t testing.TB, u User, dir, stdin string, args ...string) Result {
 		t.Fatalf("cannot start sunaba: %v", err)
 	}
 	r.Code = cmd.ProcessState.ExitCode()
+	if ctx.Err() != nil {
+		r.Stderr += fmt.Sprintf("\nthe test ended it after %v: %v\n", r.Took, cmd.ProcessState)
+	}
 	return r
 }
 

@@ -26,7 +26,8 @@ func NothingLeft(t testing.TB) {
 }
 
 // leftover returns what is there that was not there before. What was killed may
-// take the kernel a moment to take down, and a janitor a moment to clear.
+// take the kernel a moment to take down, and a janitor a moment to clear; on a busy
+// host either is long.
 func leftover(t testing.TB, before []string) []string {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -134,10 +134,12 @@ func (d *Server) Dump() string {
 	return string(bytes.Join(d.log.stacks, []byte("\n")))
 }
 
-// Stop ends its boxes, and then it in order.
+// Stop ends its boxes, and then it in order. A box that is still being made, or is
+// not destroyed in time, is asked for again (503), as any client does: a minute of that
+// is an error.
 func (d *Server) Stop() {
 	d.t.Helper()
-	for {
+	for deadline := time.Now().Add(time.Minute); ; {
 		var page struct {
 			Boxes []struct {
 				ID string `json:"id"`
@@ -148,7 +150,17 @@ func (d *Server) Stop() {
 			break
 		}
 		for _, b := range page.Boxes {
-			d.Must("DELETE", "/v1/boxes/"+b.ID, nil, nil)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			status, err := d.Call(ctx, "DELETE", "/v1/boxes/"+b.ID, nil, nil)
+			cancel()
+			switch {
+			case err == nil:
+			case status == http.StatusServiceUnavailable && time.Now().Before(deadline):
+				d.t.Logf("asked again: %v", err)
+				time.Sleep(100 * time.Millisecond)
+			default:
+				d.t.Fatal(err)
+			}
 		}
 	}
 	d.Leave()

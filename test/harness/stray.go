@@ -16,7 +16,7 @@ import (
 // folder and are none of live, and of a daemon that is not pid: what a crash must
 // not leave. Loops is how many stores of live boxes are behind loop devices; no live
 // box has a volume.
-// What was killed may take a moment to be gone.
+// What was killed may take a moment to be gone, and on a busy host a long one.
 func Stray(t testing.TB, u User, pid int, live []string, loops int) []string {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
