@@ -51,7 +51,7 @@ func TestABoxWithoutDescriptorsAtAStartIsKeptAndComesBack(t *testing.T) {
 	}
 	for _, k := range w.boxes {
 		limit(k, "--nofile="+before[k]+":")
-		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 			if status, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": "true"}, nil); err == nil {
 				break
 			} else if status != http.StatusServiceUnavailable || time.Now().After(end) {

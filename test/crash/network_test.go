@@ -100,10 +100,10 @@ func (w *world) reaches(k *known, generation int) error {
 	n := k.net
 	was := n.host(generation - 1)
 	shell := upstream.Shell + fmt.Sprintf(`a=$(gets %d %s)
-for i in $(seq 100); do t=$(cat tries 2>/dev/null | wc -c); [ "$t" -le %d ] || break; sleep 0.1; done
+for i in $(seq 600); do t=$(cat tries 2>/dev/null | wc -c); [ "$t" -le %d ] || break; sleep 0.1; done
 echo $a $(get %s) $(get evil.example.net) $t`, w.patience, n.host(generation), n.tries, was)
 	var e ended
-	status, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": shell}, &e)
+	status, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": shell, "timeout_sec": patience.Seconds() - 10}, &e)
 	if status == 0 {
 		return fmt.Errorf("%w: %w", errDead, err)
 	}
@@ -191,7 +191,7 @@ func (w *world) connects(k *known) error {
 
 // late is how long what was sent before a change may take until the world has written
 // it down.
-const late = 2 * time.Second
+const late = 5 * time.Second
 
 var named = regexp.MustCompile(`b(\d+)-g(\d+)\.wild\.example\.com`) //house:const compiled once
 
@@ -249,7 +249,7 @@ func (w *world) links() {
 			tuns++
 		}
 	}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		have := map[string]int{"daemon": opened(w.d.Pid())}
 		for _, pid := range harness.Gateways(w.t, w.d.Pid()) {
 			have["gateway"] += opened(pid)
@@ -305,7 +305,6 @@ func (w *world) killGateways() {
 func TestNetworksThatAreWrongAreSeen(t *testing.T) {
 	upstream.Of(t)
 	w := newWorld(t, harness.Root)
-	w.patience = 1
 	for _, tier := range []string{"gvisor", "process"} {
 		if _, err := w.get(tier, false, true); err != nil {
 			t.Fatal(err)
@@ -314,7 +313,7 @@ func TestNetworksThatAreWrongAreSeen(t *testing.T) {
 	seen := func(what string) {
 		t.Helper()
 		var wrong []string
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 			wrong = append(wrong, w.arrived()...)
 			all := !slices.ContainsFunc(w.boxes, func(k *known) bool { // of each box
 				return !slices.ContainsFunc(wrong, func(s string) bool {
@@ -356,6 +355,7 @@ func TestNetworksThatAreWrongAreSeen(t *testing.T) {
 		put(k, k.net.host(3)+":80")
 	}
 	seen("generation 3 is not asked for")
+	w.patience = 1 // for what must not be reached
 	for _, k := range w.boxes {
 		tell(k)
 		tell(k)

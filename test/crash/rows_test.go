@@ -62,7 +62,7 @@ func TestABoxThatIsSlowAtAStartIsKeptAndComesBack(t *testing.T) {
 		}
 	}
 	for _, k := range w.boxes {
-		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 			if status, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": "true"}, nil); err == nil {
 				break
 			} else if status != http.StatusServiceUnavailable || time.Now().After(end) {
@@ -103,7 +103,7 @@ func TestABoxThatEndsWhileNoDaemonIsThereIsToldWithItsEnd(t *testing.T) {
 			if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			for deadline := time.Now().Add(20 * time.Second); syscall.Kill(first, 0) == nil; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(patience); syscall.Kill(first, 0) == nil; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("the first process of box %s (%s) lives on", k.id, k.tier)
 				}

@@ -129,9 +129,13 @@ func (w *world) passed(point string) int {
 	return n
 }
 
+// patience is how long what must come is waited for: on a host that is loaded all takes
+// ten times as long.
+const patience = 3 * time.Minute
+
 // call is a request whose answer may not come.
 func (w *world) call(method, path string, in, out any) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return w.d.Call(ctx, method, path, in, out)
 }
@@ -155,7 +159,7 @@ func (w *world) ask(r *wanted) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "POST", w.d.URL+"/v1/boxes", bytes.NewReader(body))
 	if err != nil {
@@ -433,7 +437,7 @@ func (w *world) forget(k *known) {
 
 // output reads a program's output from its beginning to its end, or until enough.
 func (w *world) output(k *known, pid int, enough string) (string, *ended) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprint(w.d.URL, path(k), "/processes/", pid, "/output"), nil)
 	if err != nil {

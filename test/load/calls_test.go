@@ -47,8 +47,9 @@ func (l *load) fail(format string, args ...any) {
 	}
 }
 
-// patience bounds how long one call is made again.
-const patience = 3 * time.Minute
+// patience bounds how long one call is made again, and how long what must come is waited
+// for: on a host that is loaded all takes ten times as long.
+const patience = 5 * time.Minute
 
 // errCut says that a call may have been done or not.
 var errCut = fmt.Errorf("the daemon was killed before it answered")

@@ -136,10 +136,11 @@ func (l *load) removeSnapshots() {
 	}
 }
 
-// watchGateway kills it now and then until it is time, and looks how large it is.
+// watchGateway kills it now and then until it is time, and once at least, and looks how
+// large it is.
 func (l *load) watchGateway(until time.Time) {
 	kill := time.Now().Add(killGatewayEvery)
-	for now := time.Now(); now.Before(until); now = time.Now() {
+	for now := time.Now(); now.Before(until) || l.gateways.Load() == 0 && now.Before(until.Add(patience)); now = time.Now() {
 		for _, pid := range harness.Gateways(l.t, l.d.Pid()) {
 			l.largest = max(l.largest, harness.Resident(l.t, pid))
 			if now.After(kill) && syscall.Kill(pid, syscall.SIGKILL) == nil {
@@ -148,7 +149,7 @@ func (l *load) watchGateway(until time.Time) {
 			}
 		}
 		l.arrived()
-		time.Sleep(min(500*time.Millisecond, max(0, time.Until(until))))
+		time.Sleep(min(500*time.Millisecond, max(20*time.Millisecond, time.Until(until))))
 	}
 }
 
@@ -183,7 +184,7 @@ func (l *load) gatewayHolds() (open int) {
 // gatewayReturnsTo waits until the gateway has no more open than before.
 func (l *load) gatewayReturnsTo(before int, links []string) {
 	now := 0
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(250 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(250 * time.Millisecond) {
 		if now = l.gatewayHolds(); now > 0 && now <= before+4 {
 			break
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 func sandbox(tier string) map[string]any {
-	return map[string]any{"runtime": tier, "trust": "trusted", "resource_limits": map[string]any{"memory": "256m", "disk": "64m", "timeout_sec": 60}}
+	return map[string]any{"runtime": tier, "trust": "trusted", "resource_limits": map[string]any{"memory": "256m", "disk": "64m", "timeout_sec": 240}}
 }
 
 // lasting asks for a box that can be forked, where the tier can, perhaps one that
