@@ -9,6 +9,7 @@ import (
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/agent/wire"
+	"github.com/sunaba-dev/sunaba/internal/stream"
 )
 
 // cannotRun says in a person's words why the guest's kernel did not start a
@@ -38,13 +39,17 @@ func cannotRun(name string, err error) *box.Error {
 	return box.Errorf(box.Invalid, "run", "cannot run %q: %s", name, strings.TrimSpace(why))
 }
 
-// kernelEnded puts gVisor's words for a sentry that came to its end before it
-// was up into a person's.
+// diedStarting is what a runner says of a sentry that came to its end before it was up,
+// and then what that said, if anything.
+const diedStarting = "its kernel ended while it started"
+
+// kernelEnded puts gVisor's words for that into a person's.
 func kernelEnded(err error) error {
-	if !strings.Contains(err.Error(), "waiting for sandbox to start") {
+	_, words, ok := strings.Cut(err.Error(), diedStarting)
+	if !ok && !strings.Contains(err.Error(), "waiting for sandbox to start") {
 		return err
 	}
-	return box.Errorf(box.Fault, "start sandbox", "cannot start sandbox: its kernel ended while it started").
+	return box.Errorf(box.Fault, "start sandbox", "cannot start sandbox: %s%s", diedStarting, stream.Clean([]byte(words))).
 		WithHint("`sunaba doctor` tries each step; with SUNABA_DEBUG=FOLDER (writable for all) gVisor writes there what it did")
 }
 

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,16 +20,17 @@ import (
 )
 
 // A limitKind is one byte on the pipe between the sentry and the runner: the
-// guest kernel refused something because of that limit.
+// guest kernel refused something because of that limit. None is a byte of a text:
+// what the sentry says when it panics comes on the same pipe.
 type limitKind byte
 
 const (
-	limitProcesses limitKind = 'p' // clone and its kin said EAGAIN
-	limitOpenFiles limitKind = 'o' // a call that makes a descriptor said EMFILE
-	limitDisk      limitKind = 'd' // the writable layer had no space left
-	limitFiles     limitKind = 'f' // the writable layer had no inode left
-	limitMemory    limitKind = 'm' // a program was ended for want of memory; told each time
-	limitAttribute limitKind = 'a' // no limit: a file has what a copy of files cannot keep
+	limitProcesses limitKind = 1 // clone and its kin said EAGAIN
+	limitOpenFiles limitKind = 2 // a call that makes a descriptor said EMFILE
+	limitDisk      limitKind = 3 // the writable layer had no space left
+	limitFiles     limitKind = 4 // the writable layer had no inode left
+	limitMemory    limitKind = 5 // a program was ended for want of memory; told each time
+	limitAttribute limitKind = 6 // no limit: a file has what a copy of files cannot keep
 )
 
 // name is the limit's name in the configuration; empty for a byte that the guest
@@ -203,6 +205,7 @@ func makesThread(name string, args arch.SyscallArguments) bool {
 // must be called before the kernel is built from them.
 func reportLimits(pipe *os.File, tasks, memory uint64) {
 	r := &reporter{pipe: pipe, most: tasks}
+	_ = debug.SetCrashOutput(pipe, debug.CrashOptions{}) // else a panic is not told
 	r.memory = newMemoryKeeper(memory, func() { _, _ = pipe.Write([]byte{byte(limitMemory)}) })
 	calls := watched()
 	makesTask := map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}

@@ -140,10 +140,15 @@ func (r *runner) endWithGuest() {
 	case aerr == nil:
 		r.EndBecause("the agent ended: " + wire.HowEnded(agent))
 	case err == nil:
-		r.EndBecause("the guest's kernel ended: " + wire.HowEnded(syscall.WaitStatus(guest)))
+		r.EndBecause(r.kernelsEnd(syscall.WaitStatus(guest)))
 	default:
 		r.EndBecause("the guest's kernel ended: " + oneLine(err).Error())
 	}
+}
+
+// kernelsEnd says how the guest's kernel ended.
+func (r *runner) kernelsEnd(ws syscall.WaitStatus) string {
+	return "the guest's kernel ended: " + wire.HowEnded(ws) + r.limits.lastWords()
 }
 
 // guard starts what watches over the guest from here.

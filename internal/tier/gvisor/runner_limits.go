@@ -9,12 +9,17 @@ import (
 )
 
 // limitReader turns the bytes that the guest kernel writes about limits into
-// events. Each byte is told once, and none after a tell that came later.
+// events. Each byte is told once, and none after a tell that came later. All others
+// are what it said in a panic.
 type limitReader struct {
-	mu   sync.Mutex
-	pipe *os.File // nil until start
-	each func(limitKind)
+	mu    sync.Mutex
+	pipe  *os.File // nil until start
+	each  func(limitKind)
+	panic []byte
 }
+
+// panicBytes is how much of a panic is kept: it begins with what it was, and where.
+const panicBytes = 1024
 
 // start returns the end of the pipe that is for the guest kernel.
 func (l *limitReader) start(each func(limitKind)) (*os.File, error) {
@@ -48,7 +53,11 @@ func (l *limitReader) tell() bool {
 	for {
 		n, err := host.ReadNow(l.pipe, buf)
 		for _, k := range buf[:n] {
-			l.each(limitKind(k))
+			if k := limitKind(k); k <= limitAttribute {
+				l.each(k)
+			} else if len(l.panic) < panicBytes {
+				l.panic = append(l.panic, byte(k))
+			}
 		}
 		if err != nil {
 			return false // nothing there now
@@ -57,4 +66,16 @@ func (l *limitReader) tell() bool {
 			return true
 		}
 	}
+}
+
+// lastWords is the beginning of what the guest kernel said in a panic, after a
+// colon; empty if there was none.
+func (l *limitReader) lastWords() string {
+	l.tell()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.panic) == 0 {
+		return ""
+	}
+	return ": " + string(l.panic)
 }

@@ -1,6 +1,8 @@
 package gvisor
 
 import (
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -23,5 +25,28 @@ func TestEachLimitIsToldOnceAndBeforeTellReturns(t *testing.T) {
 			}
 		}
 		w.Close()
+	}
+}
+
+func TestAPanicIsNoLimitAndItsBeginningIsKept(t *testing.T) {
+	var l limitReader
+	var told []limitKind
+	w, err := l.start(func(k limitKind) { told = append(told, k) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.lastWords() != "" {
+		t.Error("words before any")
+	}
+	long := "panic: paddle of a food\n\tgoroutine 1\n" + strings.Repeat("x", 9999)
+	if _, err := w.WriteString("\x03" + long + "\x05"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if got := l.lastWords(); got != ": "+long[:panicBytes] {
+		t.Errorf("words %q", got)
+	}
+	if !slices.Equal(told, []limitKind{limitDisk, limitMemory}) {
+		t.Errorf("told %v", told)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
+	"time"
 
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
@@ -224,7 +226,7 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	defer frame.CloseAll(ours)
 	c, err := container.New(conf, container.Args{ID: r.set.ID, Spec: spec, BundleDir: bundle, PassFiles: pass})
 	if err != nil {
-		return nil, fmt.Errorf("cannot create sandbox: %w", err)
+		return nil, r.notUp("cannot create sandbox", err)
 	}
 	if r.set.From == box.SnapshotMemory {
 		if err := r.restore(c, in.parts[:len(memoryParts)], in.nic); err != nil {
@@ -233,7 +235,7 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	} else if err := r.start(c, conf, in.nic); err != nil && r.set.From == box.SnapshotFiles {
 		return nil, box.Errorf(box.Unusable, opRestore, "cannot begin with the copied files: %w", oneLine(err))
 	} else if err != nil {
-		return nil, fmt.Errorf("cannot start sandbox: %w", err)
+		return nil, r.notUp("cannot start sandbox", err)
 	}
 	if r.set.From == box.SnapshotFiles {
 		if err := r.filesRestored(c); err != nil {
@@ -257,6 +259,15 @@ func (r *runner) create(in inputs, sources []string) (any, error) {
 	return ready{SandboxPid: c.SandboxPid(), GoferPid: gofer}, nil
 }
 
+// notUp says of a sandbox that did not come up what its kernel said at its end, rather
+// than that it was waited for.
+func (r *runner) notUp(what string, err error) error {
+	if words := r.limits.lastWords(); words != "" {
+		return fmt.Errorf("%s: %s%s", what, diedStarting, words)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // endWith ends this process, and with it the box, when a child of it ends.
 // Without its gofer a guest would go on, and every file of the host's would
 // give it an error.
@@ -271,10 +282,26 @@ func (r *runner) endWith(pid int) error {
 			r.EndBecause("its file server cannot be waited for: " + err.Error())
 			return
 		}
-		r.EndBecause("its file server ended: " + st.String())
+		// It ends with the guest's kernel, too, and a moment before that is seen to.
+		kernel := make(chan syscall.WaitStatus, 1)
+		go func() {
+			if ws, err := r.c.Sandbox.Wait(r.c.ID); err == nil {
+				kernel <- syscall.WaitStatus(ws)
+			}
+		}()
+		select {
+		case ws := <-kernel:
+			r.EndBecause(r.kernelsEnd(ws))
+		case <-time.After(kernelEndSeen):
+			r.EndBecause("its file server ended: " + st.String())
+		}
 	}()
 	return nil
 }
+
+// kernelEndSeen is how long the end of a file server waits for that of its guest's
+// kernel, while files give errors.
+const kernelEndSeen = 200 * time.Millisecond
 
 func (r *runner) config() (*config.Config, error) {
 	fs := flag.NewFlagSet("runner", flag.ContinueOnError)

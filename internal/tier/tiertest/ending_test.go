@@ -3,6 +3,7 @@ package tiertest
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -84,4 +85,44 @@ func TestABoxThatEndsSaysWhichPartOfItDidAndHow(t *testing.T) {
 			p.destroy(t, b)
 		}
 	})
+}
+
+// Its first words are where to look for the cause. It gets no more memory of the host,
+// which the Go runtime does not survive.
+func TestAGuestsKernelThatPanicsSaysWhatItSaid(t *testing.T) {
+	p := newPlace(t, box.TierGvisor)
+	b := p.create(t, spec())
+	g := use(t, b)
+	run(t, g, "true")
+	sentry := childrenOf(t, firstOf(t, b.State()).PID, "runsc-sandbox")[0]
+	owner, err := os.Stat("/proc/" + strconv.Itoa(sentry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := exec.Command("/usr/bin/prlimit", "--pid", strconv.Itoa(sentry), "--as=1:1")
+	limit.Env = []string{}
+	if st := owner.Sys().(*syscall.Stat_t); int(st.Uid) != os.Geteuid() {
+		limit.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: st.Uid, Gid: st.Gid}}
+	}
+	if out, err := limit.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for ended := false; !ended; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		for range 20 {
+			_, _ = g.Start(ctx, box.ProcessSpec{Command: box.Command{Argv: []string{"sleep", "60"}, Env: []string{"PATH=/usr/bin:/bin"}}})
+		}
+		cancel()
+		select {
+		case <-b.Ended():
+			ended = true
+		case <-t.Context().Done():
+			t.Fatal("the box lives on")
+		default:
+		}
+	}
+	if acc, err := b.Account(t.Context()); err != nil || !strings.HasPrefix(acc.Ending, "the guest's kernel ended: exit status 2: ") || !strings.Contains(acc.Ending, "runtime.throw") {
+		t.Errorf("says %q, %v", acc.Ending, err)
+	}
+	p.destroy(t, b)
 }
