@@ -2,6 +2,7 @@ package tiertest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,15 +70,21 @@ func TestABoxThatEndsSaysWhichPartOfItDidAndHow(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if strings.HasPrefix(want, "the agent") { // which is heard of when it is next to run
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, _ = use(t, b).Metrics(ctx)
-				cancel()
-			}
-			select {
-			case <-b.Ended():
-			case <-time.After(30 * time.Second):
-				t.Fatalf("the box lives on without what should say %q", want)
+			g := use(t, b)
+			if err := comes(func() error {
+				if strings.HasPrefix(want, "the agent") { // which is heard of when it is next to run
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, _ = g.Metrics(ctx)
+					cancel()
+				}
+				select {
+				case <-b.Ended():
+					return nil
+				case <-time.After(time.Second):
+					return fmt.Errorf("the box lives on without what should say %q", want)
+				}
+			}); err != nil {
+				t.Fatal(err)
 			}
 			if acc, err := b.Account(t.Context()); err != nil || acc.Ending != want {
 				t.Errorf("says %q, %v; want %q", acc.Ending, err, want)

@@ -8,7 +8,7 @@ import (
 )
 
 // inBox finds a process of a box by its name, from the host's side.
-func inBox(t *testing.T, first int, name string) int {
+func inBox(t *testing.T, first int, name string) *posture.Process {
 	t.Helper()
 	all, err := posture.Tree(first)
 	if err != nil {
@@ -16,9 +16,9 @@ func inBox(t *testing.T, first int, name string) int {
 	}
 	for _, p := range all {
 		if len(p.Args) > 0 && filepath.Base(p.Args[0]) == name {
-			return p.PID
+			return p
 		}
 	}
 	t.Fatalf("process %d has no %s below it", first, name)
-	return 0
+	return nil
 }

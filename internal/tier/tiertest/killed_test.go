@@ -55,9 +55,8 @@ func (p *place) nobody(t *testing.T, id box.ID) {
 	if uid == os.Getuid() {
 		return // whose other processes are there, too
 	}
-	var left []string
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		left = nil
+	if err := comes(func() error {
+		var left []string
 		all, err := filepath.Glob("/proc/[0-9]*/status")
 		if err != nil {
 			t.Fatal(err)
@@ -67,12 +66,11 @@ func (p *place) nobody(t *testing.T, id box.ID) {
 				left = append(left, f)
 			}
 		}
-		if len(left) == 0 {
-			return
+		if len(left) > 0 {
+			return fmt.Errorf("processes of box %s are left: %v", id, left)
 		}
-		if time.Now().After(deadline) {
-			t.Errorf("processes of box %s are left: %v", id, left)
-			return
-		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }

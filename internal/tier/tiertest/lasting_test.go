@@ -47,7 +47,7 @@ func frontMain(args []string) int {
 		if err != nil {
 			return err
 		}
-		g := guest.New(b.(box.Lasting).Agent, guest.Options{})
+		g := guest.New(b.(box.Lasting).Agent, unhurried)
 		p, err := g.Start(context.Background(), box.ProcessSpec{
 			Command: box.Command{Argv: []string{"sh", "-c", "echo before; read line; echo after $line; exit 42"}, Env: []string{"PATH=/usr/bin:/bin"}}, Stdin: true,
 		})
@@ -271,7 +271,7 @@ func waitEnd(t *testing.T, b box.Lasting) {
 	t.Helper()
 	select {
 	case <-b.Ended():
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nobody noticed the end of a box")
 	}
 }
@@ -288,7 +288,7 @@ func TestABoxEndsWithItsAgent(t *testing.T) {
 				t.Logf("kill: %v", err) // the answer may not have come any more
 			}
 		} else {
-			agent := inBox(t, firstOf(t, b.State()).PID, "sunaba-agentd")
+			agent := inBox(t, firstOf(t, b.State()).PID, "sunaba-agentd").PID
 			if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -323,7 +323,7 @@ func TestStreamsAreIndependent(t *testing.T) {
 		first := use(t, b)
 		sleeper := start(t, first, "sh", "-c", "sleep 0.3; echo done")
 		for range 5 {
-			g := guest.New(b.Agent, guest.Options{})
+			g := guest.New(b.Agent, unhurried)
 			run(t, g, "true")
 			g.Close()
 		}

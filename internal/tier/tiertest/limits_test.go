@@ -2,6 +2,7 @@ package tiertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,7 +42,7 @@ func begin(t *testing.T, g box.Guest, script string) box.Process {
 // said waits for the first line of a program's output.
 func said(t *testing.T, g box.Guest, pid int) (line string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_ = g.Follow(ctx, box.ProcessRef{PID: pid}, box.Positions{}, func(e box.ProcessEvent) error {
 		if line += string(e.Data); strings.Contains(line, "\n") || e.End != nil {
@@ -96,7 +97,17 @@ func TestAFullDiskIsToldToTheFrontsToCome(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
 		b := p.create(t, spec())
 		g := use(t, b)
-		run(t, g, "head -c 100000000 /dev/zero > /workspace/f 2>/dev/null; sleep 0.5; rm /workspace/f")
+		run(t, g, "head -c 100000000 /dev/zero > /workspace/f 2>/dev/null; :")
+		if err := comes(func() error { // some look at it now and then
+			a, err := b.Account(t.Context())
+			if err == nil && len(a.Limits) == 0 {
+				err = errors.New("nobody sees that the disk is full")
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		run(t, g, "rm /workspace/f")
 		newer := p.recover(t, b.ID(), b.State())
 		b.Detach()
 		a, err := newer.Account(t.Context())
@@ -194,19 +205,21 @@ func stop(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	if err := comes(func() error {
 		all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(all) == 0 {
 			t.Fatalf("process %d has no threads (%v)", pid, err)
 		}
-		if !slices.ContainsFunc(all, func(f string) bool {
+		if slices.ContainsFunc(all, func(f string) bool {
 			b, err := os.ReadFile(f)
 			return err == nil && !strings.Contains(string(b), ") T ")
 		}) {
-			return
+			return fmt.Errorf("process %d does not stop", pid)
 		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("process %d does not stop", pid)
 }
 
 // flight puts as many descriptors on the way as the kernel takes, and stays.

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -127,6 +128,21 @@ type place struct {
 	groups *cgroup.Manager
 }
 
+// patience is how long something is waited for that comes at last: many times what
+// it takes on a host that has time for it.
+const patience = 2 * time.Minute
+
+// comes calls fn until it has nothing to complain of, and returns its last
+// complaint when patience is at its end.
+func comes(fn func() error) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := fn()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // eachTier runs fn for every tier, each in a place of its own, of which nothing
 // may be left afterwards.
 func eachTier(t *testing.T, fn func(t *testing.T, p *place)) {
@@ -187,15 +203,13 @@ func (p *place) empty(t *testing.T) {
 		t.Errorf("a mount is left (%v)", err)
 	}
 	// A loop device goes when the kernel has taken down the last mount of it.
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		loops := p.loops(t)
-		if len(loops) == 0 {
-			break
+	if err := comes(func() error {
+		if loops := p.loops(t); len(loops) > 0 {
+			return fmt.Errorf("loop devices are left: %v", loops)
 		}
-		if time.Now().After(deadline) {
-			t.Errorf("loop devices are left: %v", loops)
-			break
-		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -217,11 +231,13 @@ func (p *place) loops(t *testing.T) (on []string) {
 func (p *place) gone(t *testing.T, id box.ID, pid int) {
 	t.Helper()
 	// Who took over a dead front's children may take a moment to wait for them.
-	for deadline := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Errorf("process %d is left", pid)
-			break
+	if err := comes(func() error {
+		if alive(pid) {
+			return fmt.Errorf("process %d is left", pid)
 		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 	if p.groups == nil {
 		return
@@ -260,10 +276,14 @@ func (p *place) create(t *testing.T, s box.Spec) box.Lasting {
 	return l
 }
 
+// unhurried is for guests of a host that has no time for them: what is asked of them
+// is answered at last.
+var unhurried = guest.Options{Call: patience, Silence: patience}
+
 // use returns a box's guest, on a stream of its own.
 func use(t *testing.T, b box.Lasting) *guest.Guest {
 	t.Helper()
-	g := guest.New(b.Agent, guest.Options{})
+	g := guest.New(b.Agent, unhurried)
 	t.Cleanup(g.Close)
 	return g
 }
@@ -281,7 +301,7 @@ func start(t *testing.T, g box.Guest, argv ...string) box.Process {
 // ended waits for a program's end and returns it with what it wrote.
 func ended(t *testing.T, g box.Guest, pid int) (end box.End, out string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := g.Follow(ctx, box.ProcessRef{PID: pid}, box.Positions{}, func(e box.ProcessEvent) error {
 		out += string(e.Data)
@@ -291,7 +311,7 @@ func ended(t *testing.T, g box.Guest, pid int) (end box.End, out string) {
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("cannot follow %d: %v", pid, err)
+		t.Fatalf("cannot follow %d, which said %q: %v", pid, out, err)
 	}
 	return end, out
 }
@@ -316,7 +336,7 @@ func (p *place) destroy(t *testing.T, b box.Lasting) {
 	p.gone(t, b.ID(), pid)
 	select {
 	case <-b.Ended():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("a box that was destroyed has not ended")
 	}
 }

@@ -1,6 +1,7 @@
 package tiertest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -96,10 +97,24 @@ func TestABombOfManyTakesNothingOldAlong(t *testing.T) {
 	}
 	g := use(t, b)
 	old := start(t, g, "sleep", "1000")
-	time.Sleep(300 * time.Millisecond) // it was looked at
+	if err := comes(func() error { // it is looked at now and then
+		first := firstOf(t, b.State()).PID
+		if sleeps, agent := inBox(t, first, "sleep").OOMScoreAdj, inBox(t, first, "sunaba-agentd").OOMScoreAdj; sleeps <= agent {
+			return fmt.Errorf("a program is to be ended by %d, and the agent by %d", sleeps, agent)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	kills := int64(0)
 	for n := range 2 {
-		ended(t, g, start(t, g, "sh", "-c", "for i in 1 2 3 4; do dd if=/dev/zero bs=100M count=1 | sleep 4 & done; wait").PID)
+		many := start(t, g, "sh", "-c", "for i in 1 2 3 4; do dd if=/dev/zero bs=100M count=1 | sleep 1000 & done; wait")
+		counted(t, b, kills)
+		<-time.After(3 * time.Second) // for the others of them
+		if err := g.Signal(t.Context(), box.ProcessRef{PID: many.PID}, 9, true); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, g, many.PID)
 		a := counted(t, b, kills)
 		if a.MemoryKills == kills {
 			t.Errorf("round %d: nothing was ended for want of memory: %+v", n, a)
@@ -136,17 +151,32 @@ func TestASwarmDoesNotTakeTheAgentAlong(t *testing.T) {
 		if a := counted(t, b, 0); a.MemoryKills == 0 {
 			t.Errorf("account %+v", a)
 		}
-		// While programs fight for the last page the agent waits in line with them.
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			_, err := g.Start(t.Context(), box.ProcessSpec{Command: box.Command{Argv: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}}})
-			if err == nil {
-				break
+		// While programs fight for the last page the agent waits in line with them, and
+		// that it answered once does not mean that they are done.
+		err := comes(func() error {
+			select {
+			case <-b.Ended():
+				a, err := b.Account(t.Context())
+				t.Fatalf("the box has ended: %+v, %v", a, err)
+			default:
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the agent answers no more: %v", err)
+			ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+			defer cancel()
+			made, err := g.Start(ctx, box.ProcessSpec{Command: box.Command{Argv: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}}})
+			if err != nil {
+				return err
 			}
+			return g.Follow(ctx, box.ProcessRef{PID: made.PID}, box.Positions{}, func(e box.ProcessEvent) error {
+				if e.End != nil && (e.End.Cause != box.Exited || e.End.ExitCode != 0) {
+					return fmt.Errorf("a program of the agent's own ended: %+v", *e.End)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			a, aerr := b.Account(t.Context())
+			t.Fatalf("the agent answers no more: %v; account %+v, %v", err, a, aerr)
 		}
-		run(t, g, "true")
 		p.destroy(t, b)
 	})
 }
@@ -200,7 +230,7 @@ func TestASmallBoxIsABox(t *testing.T) {
 // program may be told before it is counted.
 func counted(t *testing.T, b box.Lasting, kills int64) box.Account {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		a, err := b.Account(t.Context())
 		if err != nil {
 			t.Fatal(err)

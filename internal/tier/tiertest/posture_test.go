@@ -1,6 +1,8 @@
 package tiertest
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -8,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/posture"
@@ -59,20 +60,7 @@ func TestPostureOfABoxThatLasts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := []string{"runsc-gofer", "runsc-sandbox", "stub", "sunaba-runner"}
-		if p.Name() == box.TierProcess {
-			names = []string{"sleep", "sunaba-agentd", "sunaba-cell"}
-		}
-		var parts map[string][]*posture.Process
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // a child is its parent's copy for a moment
-			parts = p.parts(t, b)
-			if slices.Equal(slices.Sorted(maps.Keys(parts)), names) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the box's processes are %q, want %q", slices.Sorted(maps.Keys(parts)), names)
-			}
-		}
+		parts := p.settled(t, b)
 		for name, all := range parts {
 			for _, q := range all {
 				p.checkThreads(t, name, q, uid)
@@ -89,9 +77,29 @@ func TestPostureOfABoxThatLasts(t *testing.T) {
 				}
 			}
 		}
-		p.checkDescriptors(t, b, parts)
+		p.checkDescriptors(t, b)
 		p.destroy(t, b)
 	})
+}
+
+// settled are the parts of a box in which a program sleeps, once each of its processes
+// is what it is to be: a child is its parent's copy for a moment.
+func (p *place) settled(t *testing.T, b box.Lasting) (parts map[string][]*posture.Process) {
+	t.Helper()
+	names := []string{"runsc-gofer", "runsc-sandbox", "stub", "sunaba-runner"}
+	if p.Name() == box.TierProcess {
+		names = []string{"sleep", "sunaba-agentd", "sunaba-cell"}
+	}
+	if err := comes(func() error {
+		parts = p.parts(t, b)
+		if got := slices.Sorted(maps.Keys(parts)); !slices.Equal(got, names) {
+			return fmt.Errorf("the box's processes are %q, want %q", got, names)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return parts
 }
 
 func (p *place) hasGroup(b box.Lasting) bool {
@@ -200,25 +208,41 @@ func files() map[string]map[string]count {
 	}
 }
 
-func (p *place) checkDescriptors(t *testing.T, b box.Lasting, parts map[string][]*posture.Process) {
+// checkDescriptors wants that a box comes to have these files open and no others: what
+// it has in between, while it starts a thread or a program, is not judged.
+func (p *place) checkDescriptors(t *testing.T, b box.Lasting) {
 	t.Helper()
-	for name, all := range parts {
+	if err := comes(func() error { return errors.Join(p.otherDescriptors(t, b)...) }); err != nil {
+		t.Error(err)
+	}
+	for name, all := range p.parts(t, b) {
 		for _, q := range all {
 			if q.Hidden {
 				t.Logf("not compared: the descriptors of %s, which it shows to root alone", name)
+			}
+		}
+	}
+}
+
+func (p *place) otherDescriptors(t *testing.T, b box.Lasting) (errs []error) {
+	t.Helper()
+	for name, all := range p.parts(t, b) {
+		for _, q := range all {
+			if q.Hidden {
 				continue
 			}
 			want, got := files()[name], p.descriptors(q, b.ID())
 			for kind, n := range got {
 				if _, ok := want[kind]; !ok {
-					t.Errorf("%s: %d unexpected descriptors: %s", name, n, kind)
+					errs = append(errs, fmt.Errorf("%s: %d unexpected descriptors: %s", name, n, kind))
 				}
 			}
 			for kind, c := range want {
 				if n := got[kind]; n < c.min || n > c.max {
-					t.Errorf("%s: %d descriptors of %s, want %d to %d", name, n, kind, c.min, c.max)
+					errs = append(errs, fmt.Errorf("%s: %d descriptors of %s, want %d to %d", name, n, kind, c.min, c.max))
 				}
 			}
 		}
 	}
+	return errs
 }

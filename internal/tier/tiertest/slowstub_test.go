@@ -98,7 +98,15 @@ func TestASlowHostEndsNoProgramOfAGuest(t *testing.T) {
 		end, _ := ended(t, g, start(t, g, "python3", "-c", threads, seconds).PID)
 		return end
 	}
-	if end := run("twice", "50"); end.Cause != box.Signaled || end.Signal != 9 {
+	// The control. When the two meet is luck, and the less time there is the less of it.
+	var end box.End
+	for range 4 {
+		if end = run("twice", "50"); end.Cause == box.Signaled && end.Signal == 9 {
+			break
+		}
+		t.Logf("not ended within 50 s: %+v", end)
+	}
+	if end.Cause != box.Signaled || end.Signal != 9 {
 		t.Fatalf("a program that should have been ended: %+v", end)
 	}
 	if end := run("once", "8"); end.Cause != box.Exited || end.ExitCode != 0 {

@@ -75,7 +75,9 @@ print('ready', flush=True)
 began = time.monotonic()
 for line in sys.stdin:
     if line.startswith('end'): sys.exit(7)
-    was = n; time.sleep(0.05); file.seek(0)
+    was, by = n, time.monotonic() + 60
+    while n == was and time.monotonic() < by: time.sleep(0.01)
+    file.seek(0)
     c = socket.create_connection(('127.0.0.1', 8099))
     print(line.strip(), n > was, heap.count(b'sunaba!!') >> 20, file.read().decode(), c.recv(9).decode(), time.monotonic() >= began, flush=True)
 `
@@ -85,7 +87,7 @@ func says(t *testing.T, g box.Guest, pid int, text string) string {
 	t.Helper()
 	var out strings.Builder
 	enough := fmt.Errorf("enough")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var end *box.End
 	err := g.Follow(ctx, box.ProcessRef{PID: pid}, box.Positions{}, func(e box.ProcessEvent) error {

@@ -16,7 +16,7 @@ func TestThePauseOfABoxIsNoTimeOfItsPrograms(t *testing.T) {
 		b := p.create(t, spec())
 		defer p.destroy(t, b)
 		s := pauser(t, b)
-		g := guest.New(b.Agent, guest.Options{})
+		g := guest.New(b.Agent, unhurried)
 		defer g.Close()
 		const limit = 2 * time.Second
 		began := time.Now()
@@ -52,7 +52,7 @@ func TestABoxIsParkedAndGoesOn(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
 		b := p.create(t, spec())
 		defer p.destroy(t, b)
-		g := guest.New(b.Agent, guest.Options{})
+		g := guest.New(b.Agent, unhurried)
 		defer g.Close()
 		for range 3 {
 			if _, err := g.Metrics(t.Context()); err != nil {
