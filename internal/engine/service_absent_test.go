@@ -48,7 +48,7 @@ func TestAShortageAtAStartLosesNoBox(t *testing.T) {
 		t.Errorf("its share %+v, on the host %d, absent %d", used, b.tier.count(), b.Stats().Absent)
 	}
 	short.short.Store(false)
-	for end := time.Now().Add(20 * time.Second); b.lookup(i.ID) == nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(longest); b.lookup(i.ID) == nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it is not taken up again")
 		}
@@ -56,7 +56,7 @@ func TestAShortageAtAStartLosesNoBox(t *testing.T) {
 	if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(20 * time.Second); b.Stats().Absent != 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(longest); b.Stats().Absent != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it is looked for still")
 		}
@@ -79,7 +79,7 @@ func TestABoxThatCannotBeReachedEndsWhenItsOwnerSaysSoOrItsTimeIsOver(t *testing
 	if n := b.tier.count(); n != 0 {
 		t.Errorf("%d boxes are on the host", n)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(longest); ; time.Sleep(10 * time.Millisecond) {
 		if used, _ := b.conf.Gate.Used("a"); used.Boxes == 0 {
 			break
 		} else if time.Now().After(end) {

@@ -32,7 +32,7 @@ func TestAHostThatSleepsEndsNoBoxAndMovesWhatRowsSay(t *testing.T) {
 		lead.Add(int64(by))
 		now := time.Duration(lead.Load())
 		for _, i := range []box.Info{runs, paused} {
-			end := time.Now().Add(10 * time.Second)
+			end := time.Now().Add(longest)
 			for !about(b.row(t, i.ID).Ends, i.Ends.Add(now)) {
 				if time.Now().After(end) {
 					t.Fatalf("after %v it ends at %v, and was told %v", by, b.row(t, i.ID).Ends, i.Ends)

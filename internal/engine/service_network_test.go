@@ -259,7 +259,7 @@ func TestRulesThatAreNoLongerAllowedAreNotPutInForceAgain(t *testing.T) {
 	if _, err := b.SetNetwork(t.Context(), alice(), closed.ID, reaching("three.example.com")); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(longest); ; time.Sleep(20 * time.Millisecond) {
 		if _, gen := e.says(closed.ID); gen != 0 {
 			break
 		}
@@ -287,7 +287,7 @@ func TestABoxWithoutItsNetworkRunsAndGetsItLater(t *testing.T) {
 		t.Error(err)
 	}
 	e.fail(nil, nil)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(longest); ; time.Sleep(20 * time.Millisecond) {
 		if r, _ := e.says(i.ID); r != "" {
 			break
 		}

@@ -60,7 +60,7 @@ func (b *plainBox) step(name string, still bool, fails func(*standing) error) er
 
 func (b *bench) phase(id box.ID, want box.Phase) box.Info {
 	b.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(longest); ; {
 		i, err := b.Inspect(b.t.Context(), alice(), id)
 		if err != nil {
 			b.t.Fatal(err)
@@ -72,31 +72,36 @@ func (b *bench) phase(id box.ID, want box.Phase) box.Info {
 			return i
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("box %s is %s, not %s", id, i.Phase, want)
+			b.t.Fatalf("after %v box %s is %s, not %s: %+v", longest, id, i.Phase, want, i)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
 }
 
 func TestAPausedBoxGoesOnAtTheNextCallAndItsTimeMoves(t *testing.T) {
+	t.Parallel()                                       // it mostly waits
+	const idle, ttl = 5 * time.Second, 6 * time.Second // more than it takes to pause it
 	b := newBench(t, nil)
-	i := b.make(box.CreateRequest{TTL: 600 * time.Millisecond, Idle: 500 * time.Millisecond})
+	begun := time.Now()
+	i := b.make(box.CreateRequest{TTL: ttl, Idle: idle})
 	for range 2 { // the second is no error
 		p, err := b.Pause(t.Context(), alice(), i.ID)
 		if err != nil || p.Phase != box.PhasePaused || p.Paused.IsZero() || !b.host(i.ID).still.Load() {
 			t.Fatalf("%v, %+v", err, p)
 		}
 	}
-	<-time.After(2 * reapEvery) // longer than it may live, and than it may be idle
-	if p := b.phase(i.ID, box.PhasePaused); p.Ends.Sub(i.Ends) < 2*reapEvery-100*time.Millisecond {
+	const paused = ttl + 2*reapEvery // longer than it may live, and than it may be idle
+	<-time.After(paused)
+	if p := b.phase(i.ID, box.PhasePaused); p.Ends.Sub(i.Ends) < paused-50*time.Millisecond {
 		t.Errorf("it ends at %v, at first %v", p.Ends, i.Ends)
 	}
 	if _, err := b.guest(i.ID).Stat(t.Context(), "/x", false); err != nil {
 		t.Fatal(err)
 	}
+	took := time.Since(begun)
 	r := b.phase(i.ID, box.PhaseRunning)
-	if moved := r.Ends.Sub(i.Ends); moved < 2*reapEvery-50*time.Millisecond || moved > 2*reapEvery+2*time.Second {
-		t.Errorf("its end moved by %v", moved)
+	if moved := r.Ends.Sub(i.Ends); moved < paused-50*time.Millisecond || moved > took {
+		t.Errorf("its end moved by %v, and it was paused for %v to %v", moved, paused, took)
 	}
 	if r, err := b.Resume(t.Context(), alice(), i.ID); err != nil || r.Phase != box.PhaseRunning {
 		t.Errorf("%v, %+v", err, r)
@@ -144,10 +149,9 @@ func (f *forgetful) Forget(_ context.Context, p box.ProcessRef) error {
 func TestABoxIsPausedForNoLongerThanIsAllowed(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxPaused = time.Second })
 	i := b.make(box.CreateRequest{})
-	if _, err := b.Pause(t.Context(), alice(), i.ID); err != nil {
-		t.Fatal(err)
+	if p, err := b.Pause(t.Context(), alice(), i.ID); err != nil || p.Phase != box.PhasePaused {
+		t.Fatalf("%v, %+v", err, p)
 	}
-	b.phase(i.ID, box.PhasePaused)
 	got := b.phase(i.ID, box.PhaseDestroyed)
 	if got.Reason != box.ReasonTTL || !strings.Contains(got.Detail, "--max-paused") {
 		t.Errorf("it ended for %q: %q", got.Reason, got.Detail)
@@ -175,20 +179,24 @@ func TestAnAgentIsToldOfAPauseBeforeAndAfterIt(t *testing.T) {
 
 func TestProlongingAPausedBoxCountsFromNow(t *testing.T) {
 	b := newBench(t, nil)
-	i := b.make(box.CreateRequest{TTL: time.Minute})
+	i := b.make(box.CreateRequest{TTL: 5 * time.Minute})
 	if _, err := b.Pause(t.Context(), alice(), i.ID); err != nil {
 		t.Fatal(err)
 	}
 	<-time.After(100 * time.Millisecond)
+	prolonged := time.Now()
+	inAnHour := func(ends time.Time) bool { // as the clock is written down: to the millisecond
+		return !ends.Before(prolonged.Add(time.Hour-2*time.Millisecond)) && !ends.After(time.Now().Add(time.Hour+2*time.Millisecond))
+	}
 	for _, d := range []time.Duration{time.Hour, time.Second} { // the second shortens nothing
 		p, err := b.Prolong(t.Context(), alice(), i.ID, d)
-		if left := time.Until(p.Ends); err != nil || left < time.Hour-time.Second || left > time.Hour {
-			t.Errorf("%v: %v is left", err, left)
+		if err != nil || !inAnHour(p.Ends) {
+			t.Errorf("%v: it ends at %v, prolonged at %v", err, p.Ends, prolonged)
 		}
 	}
 	r, err := b.Resume(t.Context(), alice(), i.ID)
-	if left := time.Until(r.Ends); err != nil || left < time.Hour-time.Second || left > time.Hour {
-		t.Errorf("%v: %v is left", err, left)
+	if err != nil || !inAnHour(r.Ends) {
+		t.Errorf("%v: it ends at %v, prolonged at %v", err, r.Ends, prolonged)
 	}
 }
 
@@ -197,9 +205,7 @@ func TestAnIdleBoxIsPausedIfThatWasAskedFor(t *testing.T) {
 	i := b.make(box.CreateRequest{Idle: 200 * time.Millisecond, OnIdle: box.IdlePause})
 	h := b.host(i.ID)
 	hang := make(chan struct{})
-	h.hang = hang
-	done := make(chan error, 1)
-	go func() { _, err := b.guest(i.ID).Stat(context.Background(), "/x", false); done <- err }()
+	done := b.statHangs(i.ID, hang)
 	<-time.After(2 * reapEvery)
 	if h.still.Load() {
 		t.Fatal("one in use was paused")

@@ -12,7 +12,10 @@ import (
 // A box that is paused again and again has an end all the same: all its pauses move
 // that by no more than one may last.
 func TestPausesMoveABoxsEndByNoMoreThanOneMayLast(t *testing.T) {
-	const most, ttl = 4 * time.Second, 1500 * time.Millisecond
+	t.Parallel() // it mostly waits
+	// Five seconds of room wherever one thing has to be done before another happens: a
+	// host may be busy.
+	const ttl, first, second, most = 5 * time.Second, 10 * time.Second, 5500 * time.Millisecond, 15 * time.Second
 	b := newBench(t, func(c *Config) { c.MaxPaused = most })
 	i := b.make(box.CreateRequest{TTL: ttl})
 	pause := func() {
@@ -22,13 +25,13 @@ func TestPausesMoveABoxsEndByNoMoreThanOneMayLast(t *testing.T) {
 		}
 	}
 	pause()
-	<-time.After(3 * time.Second)
+	<-time.After(first)
 	r, err := b.Resume(t.Context(), alice(), i.ID)
-	if moved := r.Ends.Sub(i.Ends); err != nil || moved < 3*time.Second || moved >= most {
-		t.Fatalf("a pause of three seconds moved its end by %v, %v", moved, err)
+	if moved := r.Ends.Sub(i.Ends); err != nil || moved < first-2*time.Millisecond || moved >= most {
+		t.Fatalf("a pause of %v moved its end by %v, %v", first, moved, err)
 	}
 	pause()
-	<-time.After(1500 * time.Millisecond)
+	<-time.After(second)
 	p, err := b.Inspect(t.Context(), alice(), i.ID)
 	if moved := p.Ends.Sub(i.Ends); err != nil || moved != most {
 		t.Errorf("two pauses of more than %v together moved its end by %v, %v", most, moved, err)
@@ -37,7 +40,7 @@ func TestPausesMoveABoxsEndByNoMoreThanOneMayLast(t *testing.T) {
 	if got.Reason != box.ReasonTTL || !strings.Contains(got.Detail, "its pauses have moved") {
 		t.Errorf("it ended for %q: %q", got.Reason, got.Detail)
 	}
-	if late := got.Destroyed.Sub(p.Ends); late < -time.Second/10 || late > 2*time.Second {
+	if late := got.Destroyed.Sub(p.Ends); late < -time.Second/10 || late > longest {
 		t.Errorf("it ended %v after its end", late)
 	}
 }
@@ -57,7 +60,7 @@ func TestAProlongedBoxMayBePausedAsIfItWereNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-time.After(50 * time.Millisecond)
-	if _, err := b.Resume(t.Context(), alice(), i.ID); err != nil || moved() < 50*time.Millisecond {
+	if _, err := b.Resume(t.Context(), alice(), i.ID); err != nil || moved() < 48*time.Millisecond { // to the millisecond
 		t.Errorf("a pause moved its end by %v, %v", moved(), err)
 	}
 	for _, d := range []time.Duration{time.Second, time.Hour} { // the first changes nothing

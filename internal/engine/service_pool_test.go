@@ -68,7 +68,7 @@ func reuse(n int) box.CreateRequest {
 func warmBench(t *testing.T, n int) *bench {
 	b := newBench(t, func(c *Config) {
 		c.Warm = n
-		c.Gate = tenant.NewGate(tenant.Rules{Starts: 300, Line: 300, Wait: 10 * time.Second})
+		c.Gate = tenant.NewGate(tenant.Rules{Starts: 300, Line: 300, Wait: longest})
 	})
 	first := b.make(reuse(n))
 	if first.Start != box.StartCold || first.StartReason == "" {
@@ -90,7 +90,7 @@ func (b *bench) stat() (s pool.Stat) {
 
 func (b *bench) ready(n int) {
 	b.t.Helper()
-	for end := time.Now().Add(10 * time.Second); b.stat().Ready != n; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(longest); b.stat().Ready != n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.t.Fatalf("%d warm boxes are not ready: %+v", n, b.stat())
 		}
@@ -217,7 +217,7 @@ func TestABoxThatFailsOnUseOrWasChangedGivesWayToAnother(t *testing.T) {
 					t.Errorf("the bad box was handed out: %+v", i)
 				}
 			}
-			for end := time.Now().Add(5 * time.Second); b.host(bad[0].id) != nil; time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(longest); b.host(bad[0].id) != nil; time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("the bad box is still there")
 				}
@@ -251,7 +251,7 @@ func TestWhoGoesAwayDoesNotPoisonThePool(t *testing.T) {
 		if i, err := b.Create(ctx, alice(), reuse(1)); err == nil {
 			t.Errorf("made for nobody: %+v", i)
 		}
-		for end := time.Now().Add(5 * time.Second); b.host(h.id) != nil; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(longest); b.host(h.id) != nil; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("its box is still there")
 			}

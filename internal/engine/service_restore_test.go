@@ -50,7 +50,7 @@ func (t *plainTier) Restore(ctx context.Context, spec box.Spec, sn *box.Snapshot
 }
 
 func gateOf(boxes int64) *tenant.Gate {
-	return tenant.NewGate(tenant.Rules{Share: tenant.Amounts{Boxes: boxes}, Starts: 100, Line: 100, Wait: 10 * time.Second})
+	return tenant.NewGate(tenant.Rules{Share: tenant.Amounts{Boxes: boxes}, Starts: 100, Line: 100, Wait: longest})
 }
 
 func TestABoxIsMadeFromASnapshot(t *testing.T) {

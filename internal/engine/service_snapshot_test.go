@@ -315,7 +315,7 @@ func TestATenantWhoseCopiesHangLeavesOthersATurn(t *testing.T) {
 	}
 	b.host(i.ID).holds.Store("text")
 	for _, kind := range box.SnapshotKinds() {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), longest)
 		defer cancel()
 		if _, err := b.Snapshot(ctx, other, i.ID, box.SnapshotRequest{Kind: kind}); err != nil {
 			t.Errorf("while another's boxes are copied: %v", err)

@@ -31,8 +31,9 @@ type plainTier struct {
 	mu     sync.Mutex
 	boxes  map[box.ID]*plainBox // what is "on the host": it outlives a service
 	create func(box.Spec) error
-	unable error         // see standing; of the boxes to come
-	slow   time.Duration // before a box is found again
+	unable error           // see standing; of the boxes to come
+	slow   time.Duration   // before a box is found again
+	born   func(*plainBox) // what is so of a box from its first moment on
 	again  restoring
 }
 
@@ -57,6 +58,9 @@ func (t *plainTier) Create(_ context.Context, s box.Spec) (box.Box, error) {
 		b.volumes = append(b.volumes, f)
 	}
 	b.unable = t.unable
+	if t.born != nil {
+		t.born(b)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.boxes[s.ID] = b
@@ -96,7 +100,8 @@ type plainBox struct {
 	t     *plainTier
 	id    box.ID
 	ended chan struct{}
-	stuck atomic.Bool // it cannot be destroyed
+	stuck atomic.Bool  // it cannot be destroyed
+	tried atomic.Int64 // how often that was tried
 	acc   box.Account
 
 	volumes []*os.File
@@ -113,6 +118,7 @@ func (b *plainBox) Run(context.Context, box.Command, box.Streams) (box.Result, e
 	return box.Result{Cause: box.Exited}, nil
 }
 func (b *plainBox) Destroy(ctx context.Context) error {
+	b.tried.Add(1)
 	if b.stuck.Load() {
 		return errors.New("cannot end it")
 	}
@@ -152,6 +158,7 @@ type plainAgent struct {
 	hang      chan struct{} // if set, Stat waits for it
 	still     atomic.Bool   // Stat fails: the box is paused
 	slow      time.Duration // if set, Stat takes twice as long
+	inStat    atomic.Int64  // calls that wait for hang
 	started   []box.ProcessSpec
 	next      int // number of the next program; 0 = 7
 	end       *box.End
@@ -182,6 +189,8 @@ func (a *plainAgent) Stat(ctx context.Context, p string, _ bool) (box.Entry, err
 	if a.hang == nil {
 		return box.Entry{Path: p}, nil
 	}
+	a.inStat.Add(1)
+	defer a.inStat.Add(-1)
 	select {
 	case <-a.hang:
 		return box.Entry{Path: p}, nil
@@ -228,7 +237,7 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 			return Wish{Policy: c.Request(), User: c.User, Env: c.Environ(), Reuse: c.Reuse, PoolSize: c.PoolSize}, nil
 		},
 	}
-	rules := tenant.Rules{Starts: 4, Line: 100, Wait: 10 * time.Second}
+	rules := tenant.Rules{Starts: 4, Line: 100, Wait: longest}
 	b.conf.Gate = tenant.NewGate(rules)
 	if change != nil {
 		change(&b.conf)
@@ -274,7 +283,7 @@ func (b *bench) again() {
 	if err := errors.Join(b.st.Close(), b.conf.Snapshots.Close(), b.conf.Volumes.Close()); err != nil {
 		b.t.Fatal(err)
 	}
-	b.conf.Gate = tenant.NewGate(tenant.Rules{Starts: 4, Line: 100, Wait: 10 * time.Second})
+	b.conf.Gate = tenant.NewGate(tenant.Rules{Starts: 4, Line: 100, Wait: longest})
 	b.open()
 }
 
@@ -310,7 +319,7 @@ func (b *bench) guest(id box.ID) box.Guest {
 // becomes waits for a box's end and returns what is then known of it.
 func (b *bench) becomes(id box.ID, want box.Reason) box.Info {
 	b.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(longest); ; {
 		i, err := b.Inspect(b.t.Context(), alice(), id)
 		if err != nil {
 			b.t.Fatal(err)
@@ -322,7 +331,7 @@ func (b *bench) becomes(id box.ID, want box.Reason) box.Info {
 			return i
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("box %s is still %s", id, i.Phase)
+			b.t.Fatalf("after %v box %s is still %s: %+v", longest, id, i.Phase, i)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -531,14 +540,15 @@ func TestTimeEndsABoxAndProlongingNeverShortens(t *testing.T) {
 
 func TestABoxThatNobodyUsesEndsUnlessAProgramRuns(t *testing.T) {
 	b := newBench(t, nil)
+	b.tier.born = func(h *plainBox) { h.list = []box.Process{{PID: 3}} } // until all is as it should be
 	idle := b.make(box.CreateRequest{Idle: 200 * time.Millisecond})
 	busy := b.make(box.CreateRequest{Idle: 200 * time.Millisecond})
 	called := b.make(box.CreateRequest{Idle: 200 * time.Millisecond})
-	b.host(busy.ID).list = []box.Process{{PID: 3}}
 	hang := make(chan struct{})
-	b.host(called.ID).hang = hang
-	done := make(chan error, 1)
-	go func() { _, err := b.guest(called.ID).Stat(context.Background(), "/x", false); done <- err }()
+	done := b.statHangs(called.ID, hang)
+	for _, i := range []box.Info{idle, called} {
+		b.host(i.ID).runs()
+	}
 	b.becomes(idle.ID, box.ReasonIdle)
 	time.Sleep(2 * reapEvery)
 	if b.host(busy.ID) == nil || b.host(called.ID) == nil {
@@ -548,21 +558,15 @@ func TestABoxThatNobodyUsesEndsUnlessAProgramRuns(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	h := b.host(busy.ID)
-	h.mu.Lock()
-	h.list = []box.Process{{PID: 3, End: &box.End{Ended: time.Now()}}}
-	h.mu.Unlock()
+	b.host(busy.ID).runs(box.Process{PID: 3, End: &box.End{Ended: time.Now()}})
 	b.becomes(busy.ID, box.ReasonIdle)
 	b.becomes(called.ID, box.ReasonIdle)
 }
 
 func TestABoxThatDoesNotAnswerIsIdleAfterAWhile(t *testing.T) {
 	b := newBench(t, nil)
+	b.tier.born = func(h *plainBox) { h.silent = true }
 	i := b.make(box.CreateRequest{Idle: 100 * time.Millisecond})
-	h := b.host(i.ID)
-	h.mu.Lock()
-	h.silent = true
-	h.mu.Unlock()
 	time.Sleep(2 * reapEvery)
 	if b.host(i.ID) == nil {
 		t.Fatal("it was ended at once: something may run in it")
@@ -577,11 +581,7 @@ func TestABoxThatDoesNotAnswerIsIdleAfterAWhile(t *testing.T) {
 func TestABoxThatEndsByItselfIsKnownWithItsReason(t *testing.T) {
 	b := newBench(t, nil)
 	lost, full := b.make(box.CreateRequest{}), b.make(box.CreateRequest{})
-	hang := make(chan struct{})
-	b.host(lost.ID).hang = hang
-	called := make(chan error, 1)
-	go func() { _, err := b.guest(lost.ID).Stat(context.Background(), "/x", false); called <- err }()
-	time.Sleep(20 * time.Millisecond)
+	called := b.statHangs(lost.ID, make(chan struct{}))
 	b.host(full.ID).acc.Limits = []box.LimitHit{{Limit: "memory", Source: "host cgroup", Ended: true}}
 	b.host(lost.ID).acc.Ending = "the agent ended: signal 9 (killed)"
 	close(b.host(full.ID).ended)
@@ -641,10 +641,10 @@ func TestABoxThatCannotBeDestroyedStaysKnownAndIsTriedAgain(t *testing.T) {
 
 func TestABoxThatIsDestroyedAtTheSecondTryEndsForTheFirstReason(t *testing.T) {
 	b := newBench(t, nil)
+	b.tier.born = func(h *plainBox) { h.stuck.Store(true) }
 	i := b.make(box.CreateRequest{TTL: 100 * time.Millisecond})
 	h := b.host(i.ID)
-	h.stuck.Store(true)
-	time.Sleep(reapEvery + 500*time.Millisecond)
+	b.until("its end was tried", func() bool { return h.tried.Load() > 0 })
 	if b.host(i.ID) == nil {
 		t.Fatal("it could be destroyed")
 	}
@@ -715,11 +715,7 @@ func TestMountsOfTheHostNeedTheOperatorsWord(t *testing.T) {
 func TestACallThatTheEndOfTheServiceCutsShortSaysThatTheBoxLives(t *testing.T) {
 	b := newBench(t, nil)
 	i := b.make(box.CreateRequest{})
-	b.host(i.ID).hang = make(chan struct{})
-	g := b.guest(i.ID)
-	done := make(chan error, 1)
-	go func() { _, err := g.Stat(context.Background(), "/x", false); done <- err }()
-	time.Sleep(20 * time.Millisecond)
+	done := b.statHangs(i.ID, make(chan struct{}))
 	b.Service.Close()
 	_, err := b.Guest(t.Context(), alice(), i.ID, box.ScopeRead)
 	for _, err := range []error{<-done, err} {
@@ -737,11 +733,11 @@ func TestBoxesThatAnswerLateHoldNoStartUpTogether(t *testing.T) {
 	for range 20 {
 		b.make(box.CreateRequest{})
 	}
-	b.tier.slow = 500 * time.Millisecond
+	b.tier.slow = 3 * time.Second
 	begun := time.Now()
 	b.again()
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("20 boxes that take half a second each took %v", took)
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("20 boxes that take three seconds each took %v", took)
 	}
 	if b.tier.count() != 20 {
 		t.Errorf("%d of 20 boxes are there", b.tier.count())
