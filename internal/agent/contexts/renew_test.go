@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/sunaba-dev/sunaba/internal/agent/agentpb"
 )
@@ -89,7 +88,7 @@ func TestAnInterpreterThatRunsACellIsRenewedBeforeTheNextOne(t *testing.T) {
 	n := serve(t).open("python")
 	n.drawn("import random, time, os\nprint(1)")
 	busy := n.start(&pb.RunRequest{Cell: "busy", Code: "random.seed(7)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint(random.random())"})
-	n.becomes(pb.Context_STATE_BUSY, 10*time.Second)
+	n.becomes(pb.Context_STATE_BUSY, longest)
 	n.s.Renew(entropy(1))
 	if err := os.WriteFile(filepath.Join(n.dir, "go"), nil, 0o644); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,8 @@ func TestAProgramWaitsForItsFirstReaderUnlessDetached(t *testing.T) {
 	r := begin(t, harness.Users()[0])
 	awaiting := r.sh(script)
 	detached := r.sh(script, func(m *pb.StartRequest) { m.Detached = true })
-	time.Sleep(300 * time.Millisecond) // time enough to write all of it
+	r.waitEnd(t, detached)
+	time.Sleep(300 * time.Millisecond) // time enough to write all of it, if nothing held it up
 	if got := r.follow(t, awaiting); got.gap || len(got.out) != 3000000 || string(got.err) != "end\n" {
 		t.Errorf("%d bytes, %q, gap %v", len(got.out), got.err, got.gap)
 	}

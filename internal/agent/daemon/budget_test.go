@@ -17,23 +17,25 @@ import (
 // Every lasting box pays for its agent: these are what it may cost.
 const (
 	startBudget  = 10 * time.Millisecond // from its start to its first answer, the best of startTries
-	startTries   = 20
+	startTries   = 20                    // at least: others may have the processors, so as many as fit into startTime
+	startTime    = time.Minute
 	memoryBudget = 8 << 20 // resident, when it is idle after some use
 )
 
 func TestAgentAnswersWithinItsBudget(t *testing.T) {
-	best := time.Hour
-	for range startTries {
+	best, tries := time.Hour, 0
+	for end := time.Now().Add(startTime); tries < startTries || best > startBudget && time.Now().Before(end); tries++ {
 		begun := time.Now()
 		r := begin(t, harness.Users()[0])
 		if _, err := r.Hello(deadline(t), connect.NewRequest(&pb.HelloRequest{})); err != nil {
 			t.Fatal(err)
 		}
 		best = min(best, time.Since(begun))
+		r.end()
 	}
-	t.Logf("the best of %d starts took %v", startTries, best)
+	t.Logf("the best of %d starts took %v", tries, best)
 	if best > startBudget {
-		t.Errorf("the best of %d starts took %v, at most %v", startTries, best, startBudget)
+		t.Errorf("the best of %d starts took %v, at most %v", tries, best, startBudget)
 	}
 }
 
@@ -52,10 +54,10 @@ func TestAgentFitsIntoItsMemory(t *testing.T) {
 	}
 	used := statusKB(t, r.cmd.Process.Pid, "VmRSS") << 10
 	rss := used
-	for until := time.Now().Add(20 * time.Second); rss > memoryBudget && time.Now().Before(until); {
-		time.Sleep(idleTime / 10)
+	until(func() bool {
 		rss = statusKB(t, r.cmd.Process.Pid, "VmRSS") << 10
-	}
+		return rss <= memoryBudget
+	})
 	t.Logf("resident: %d KiB in use, %d KiB idle (file %d, anonymous %d)", used>>10, rss>>10,
 		statusKB(t, r.cmd.Process.Pid, "RssFile"), statusKB(t, r.cmd.Process.Pid, "RssAnon"))
 	if rss > memoryBudget || used > 2*memoryBudget {

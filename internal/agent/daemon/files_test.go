@@ -218,10 +218,10 @@ func TestWriteThatBreaksOffLeavesNothing(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(longest); ; time.Sleep(time.Millisecond) {
 		if left, _ := filepath.Glob(r.dir + "/" + tempPrefix + "*"); len(left) == 0 {
 			break
-		} else if time.Now().After(until) {
+		} else if time.Now().After(end) {
 			t.Fatalf("left: %v", left)
 		}
 	}

@@ -58,6 +58,7 @@ type testAgent struct {
 	dir  string // its working folder
 	cmd  *exec.Cmd
 	link *net.UnixConn // on which streams are handed over
+	end  func()        // ends it, with all that it has started
 	*client
 }
 
@@ -114,13 +115,16 @@ func launch(t testing.TB, u harness.User, dir string, change func(*exec.Cmd), wo
 		t.Fatal(err)
 	}
 	r := &testAgent{t: t, dir: dir, cmd: cmd, link: link.(*net.UnixConn)}
-	t.Cleanup(func() {
+	r.end = sync.OnceFunc(func() {
 		r.link.Close()
 		for _, pid := range descendants(cmd.Process.Pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+	})
+	t.Cleanup(func() {
+		r.end()
 		if t.Failed() && errs.Len() > 0 {
 			t.Logf("the agent said: %s", &errs)
 		}
@@ -201,9 +205,13 @@ func speak(t testing.TB, c net.Conn) *client {
 	}
 }
 
+// longest is for how long something is waited for that has to come: much more than
+// it takes on a host that has other things to do.
+const longest = 3 * time.Minute
+
 // deadline bounds one test's talk with its agent.
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -263,6 +271,16 @@ func (c *client) follow(t testing.TB, pid uint32) told {
 		t.Fatal("the story has no end")
 	}
 	return got
+}
+
+// until waits for something to become so.
+func until(is func() bool) bool {
+	for end := time.Now().Add(longest); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 // write makes a file of data.

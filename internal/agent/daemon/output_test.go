@@ -48,7 +48,7 @@ func TestThirtyOutputsArriveWhole(t *testing.T) {
 	for i := range many {
 		pid := r.sh(fmt.Sprintf("head -c %d /dev/zero", each))
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 			defer cancel()
 			s, err := r.Output(ctx, connect.NewRequest(&pb.OutputRequest{Pid: pid}))
 			if err != nil {

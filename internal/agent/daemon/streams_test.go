@@ -73,7 +73,7 @@ func TestWhatIsHandedOverAndIsNoStreamIsLeftOut(t *testing.T) {
 	if _, err := garbage.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n" + strings.Repeat("\xff", 10_000))); err != nil {
 		t.Fatal(err)
 	}
-	_ = garbage.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = garbage.SetReadDeadline(time.Now().Add(longest))
 	if _, err := io.Copy(io.Discard, garbage); os.IsTimeout(err) {
 		t.Error("a stream of garbage is kept")
 	}
@@ -216,9 +216,7 @@ func TestManyCallsLeaveNothingBehind(t *testing.T) {
 	for range 50 {
 		use()
 	}
-	for until := time.Now().Add(20 * time.Second); fds() > before && time.Now().Before(until); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	until(func() bool { return fds() <= before })
 	if after := fds(); after > before {
 		t.Errorf("%d descriptors, before %d", after, before)
 	}

@@ -292,7 +292,7 @@ func TestAfterAParkingTheAgentHasNoStream(t *testing.T) {
 			t.Error("a dialled port goes on after a parking")
 		}
 		c.Close()
-		for until := time.Now().Add(10 * time.Second); sockets(t, g, agent) != none; time.Sleep(time.Millisecond) {
+		for until := time.Now().Add(2 * time.Minute); sockets(t, g, agent) != none; time.Sleep(time.Millisecond) {
 			// Of a port, whose end nobody waits for.
 			if time.Now().After(until) {
 				t.Fatalf("%d sockets after a parking, %d before", sockets(t, g, agent), none)
@@ -341,7 +341,7 @@ func TestADeadlineStandsWithTheBox(t *testing.T) {
 	t.Parallel()
 	g, _ := real(t)
 	p := sh("exec sleep 1000")
-	p.Timeout = time.Second
+	p.Timeout = 5 * time.Second // it is held by then
 	ref := started(t, g, p)
 	if err := g.Hold(t.Context()); err != nil {
 		t.Fatal(err)

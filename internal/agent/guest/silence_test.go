@@ -129,9 +129,9 @@ func TestAConnectionThatIsSilentIsReplaced(t *testing.T) {
 			l.c <- theirs
 		}
 		return ours, nil
-	}, guest.Options{Call: 5 * time.Second})
+	}, guest.Options{Call: time.Minute})
 	t.Cleanup(g.Close)
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	short, cancel := context.WithTimeout(t.Context(), time.Second) // in which it dials
 	defer cancel()
 	if err := stat(short, g); box.KindOf(err) != box.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a dead stream gives %v", err)

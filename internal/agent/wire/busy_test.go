@@ -35,7 +35,7 @@ func TestAFarEndThatStandsStillHoldsNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("a call waits for ever")
 	}
 	// When it goes on, so do we.
@@ -45,7 +45,7 @@ func TestAFarEndThatStandsStillHoldsNobody(t *testing.T) {
 	}
 	s := NewServer(far)
 	go s.Serve(func(Request, []*os.File) (any, error) { return struct{}{}, nil })
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if err = c.Call(t.Context(), "account", struct{}{}, nil); err == nil {
 			break
 		}

@@ -46,7 +46,7 @@ func dial(t *testing.T, dir string) *Conn {
 
 func call(t *testing.T, c *Conn, op string, out any) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	return c.Call(ctx, op, struct{}{}, out)
 }
@@ -62,7 +62,7 @@ func isOver(over chan struct{}) bool {
 	select {
 	case <-over:
 		return true
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		return false
 	}
 }
@@ -137,7 +137,7 @@ func TestWhoComesTakesThePlaceOfWhoIsThere(t *testing.T) {
 		if l.Name != "disk" {
 			t.Errorf("heard of %v", l)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("the newer front hears nothing")
 	}
 }
