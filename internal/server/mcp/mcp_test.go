@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -369,7 +371,7 @@ func TestProgressIsSentWhileACallRuns(t *testing.T) {
 		}
 	}}
 	cs := pipes(t, Config{Service: newFake(t), Beat: time.Millisecond}, opts)
-	params := &sdk.CallToolParams{Name: "run_command", Arguments: m{"command": "sleep 0.3"}}
+	params := &sdk.CallToolParams{Name: "run_command", Arguments: m{"command": "sleep 3"}}
 	params.SetProgressToken("p")
 	if _, err := cs.CallTool(context.Background(), params); err != nil {
 		t.Fatal(err)
@@ -383,8 +385,22 @@ func TestCanceledCallEndsItsRun(t *testing.T) {
 	f := newFake(t)
 	cs := pipes(t, Config{Service: f}, nil)
 	out, _ := good(t, cs, "create_box", m{})
-	for _, args := range []m{{"command": "sleep 100"}, {"command": "sleep 100", "sandbox_id": out["sandbox_id"]}} {
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	// A run that has begun says so by a file, in the folder of the call or of the box.
+	const command = "touch begun; exec sleep 100"
+	for _, args := range []m{{"command": command}, {"command": command, "sandbox_id": out["sandbox_id"]}} {
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			for all := []string(nil); len(all) == 0; <-time.After(time.Millisecond) {
+				for _, pattern := range []string{"begun", "*/begun"} {
+					more, _ := filepath.Glob(filepath.Join(f.dir, pattern))
+					all = append(all, more...)
+				}
+				for _, name := range all {
+					os.Remove(name)
+				}
+			}
+			cancel()
+		}()
 		if _, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "run_command", Arguments: args}); err == nil {
 			t.Error("a canceled call has an answer")
 		}

@@ -31,11 +31,11 @@ func TestCutStreamsLeaveNothing(t *testing.T) {
 		d.client.CloseIdleConnections()
 	}
 	cut()
-	until(t, "only the first program lives", 5*time.Second, func() bool { return d.service.Live() == 1 })
+	until(t, "only the first program lives", longest, func() bool { return d.service.Live() == 1 })
 	time.Sleep(200 * time.Millisecond) // what ends, ends
 	before := runtime.NumGoroutine()
 	for range 10 {
 		cut()
 	}
-	until(t, "no goroutine is left", 10*time.Second, func() bool { return runtime.NumGoroutine() <= before+2 && d.service.Live() == 1 })
+	until(t, "no goroutine is left", longest, func() bool { return runtime.NumGoroutine() <= before+2 && d.service.Live() == 1 })
 }

@@ -198,7 +198,8 @@ func TestCellEndsWithItsCaller(t *testing.T) {
 		var c rest.CodeContext
 		d.want(201, ask{method: "POST", path: at(id, "/contexts"), body: map[string]any{"language": "bash"}}, &c)
 		run := at(id, "/contexts/%s/run", c.ID)
-		body := fmt.Sprintf(`{"id":"one","code":"loop","timeout_sec":3,"detached":%t}`, detached)
+		timeout := map[bool]int{false: 600, true: 3}[detached]
+		body := fmt.Sprintf(`{"id":"one","code":"loop","timeout_sec":%d,"detached":%t}`, timeout, detached)
 		conn, err := net.Dial("tcp", d.addr)
 		if err != nil {
 			t.Fatal(err)

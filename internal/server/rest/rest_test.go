@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/internal/server"
@@ -146,7 +145,7 @@ type answer struct {
 
 func (d *daemon) do(a ask) answer {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), longest)
 	defer cancel()
 	res := d.open(ctx, a)
 	defer res.Body.Close()

@@ -62,7 +62,7 @@ func TestEveryDeclaredAnswerIsGiven(t *testing.T) {
 					t.Parallel()
 					d := serve(t, func(c *rest.Config) {
 						if status == "408" {
-							c.Body = 200 * time.Millisecond
+							c.Body = time.Second
 						}
 					})
 					probe{t, d.stage(), made, schemas, path, method, op.Security[0]["key"] == nil, bodyKind(op.Body)}.run(status)

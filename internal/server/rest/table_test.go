@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/sunaba-dev/sunaba/internal/server/rest"
 	"github.com/sunaba-dev/sunaba/internal/server/servertest"
@@ -42,7 +41,7 @@ func (d *daemon) stage() *stage {
 		d.want(200, ask{method: "POST", path: at(s.id, "/files/sign"), body: map[string]any{"path": "/workspace/a", "method": m}}, &u)
 		s.signed[m] = u.URL
 	}
-	until(d.t, "the program has ended", 5*time.Second, func() bool {
+	until(d.t, "the program has ended", longest, func() bool {
 		var p rest.Process
 		d.want(200, ask{method: "GET", path: at(s.id, "/processes/%d", s.ended)}, &p)
 		return p.End != nil
