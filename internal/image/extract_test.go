@@ -81,7 +81,7 @@ func TestAnImageIsExtractedWhileOthersFork(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
-		for end := time.Now().Add(10 * time.Second); ; { // the same for whoever removes it
+		for end := time.Now().Add(2 * time.Minute); ; { // the same for whoever removes it
 			err := s.removeTree(img.Digest)
 			if err == nil {
 				break

@@ -44,7 +44,7 @@ func open(t *testing.T, s *Store, digest string) {
 // trust opens the image until it is trusted without being read.
 func trust(t *testing.T, s *Store, digest string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		open(t, s, digest)
 		if r, err := s.record(digest); err != nil {
 			t.Fatal(err)

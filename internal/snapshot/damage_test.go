@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -236,16 +237,35 @@ func keepOn(dir string) {
 	}
 }
 
+// toldOf is what a program has told, and whether it has told anything.
+type toldOf struct {
+	strings.Builder
+	once  sync.Once
+	first chan struct{}
+}
+
+func (w *toldOf) Write(p []byte) (int, error) {
+	defer w.once.Do(func() { close(w.first) })
+	return w.Builder.Write(p)
+}
+
 // Killed at any moment, it leaves each snapshot that was told as kept whole, and
 // after the next start nothing else.
 func TestAKillAtAnyMomentLeavesNoHalf(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	told := map[string]bool{}
 	for round := range 8 {
-		out := &strings.Builder{}
+		out := &toldOf{first: make(chan struct{})}
 		cmd := exec.Command("/proc/self/exe", keeping, dir)
 		cmd.Env, cmd.Stdout, cmd.Stderr = []string{}, out, os.Stderr
 		must(t, cmd.Start())
+		if round >= 2 { // in the first two there may be none
+			select {
+			case <-out.first:
+			case <-time.After(2 * time.Minute):
+				t.Error("nothing is kept")
+			}
+		}
 		time.Sleep(time.Duration(30+17*round) * time.Millisecond) // any moment will do
 		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()

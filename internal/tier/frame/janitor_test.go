@@ -64,7 +64,7 @@ func TestAJanitorWhoseFrontIsGoneIsStarted(t *testing.T) {
 		if err != nil { // 127: it could not be executed
 			t.Errorf("what is to clean up ends with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the janitor does not see that its front is gone")
 	}
 }

@@ -114,7 +114,7 @@ func run(t *testing.T, tier *Tier, s box.Spec, script string) (box.Result, strin
 		t.Fatal(err)
 	}
 	defer gone(t, tier, b)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	var mu sync.Mutex

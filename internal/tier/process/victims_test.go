@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -32,7 +33,7 @@ func TestAMarkedProgramOutlivesALargeOneThatIsNotMarkedYet(t *testing.T) {
 				t.Skipf("no control groups here: %v", err)
 			}
 			defer func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 				defer cancel()
 				if err := g.Kill(ctx); err != nil {
 					t.Error(err)
@@ -41,7 +42,7 @@ func TestAMarkedProgramOutlivesALargeOneThatIsNotMarkedYet(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			small := inGroup(t, g, "exec sleep 60")
+			small := inGroup(t, g, nil, "exec sleep 6000")
 			ended := make(chan error, 1)
 			go func() { ended <- small.Wait() }()
 			if err := os.WriteFile("/proc/"+strconv.Itoa(small.Process.Pid)+"/oom_score_adj", []byte(strconv.FormatInt(c.score, 10)), 0); err != nil {
@@ -49,18 +50,31 @@ func TestAMarkedProgramOutlivesALargeOneThatIsNotMarkedYet(t *testing.T) {
 			}
 			// Five that hold 50 MiB each, of which three fit: when there is no more, the
 			// largest has at least 38 and none has more than 50.
-			large := inGroup(t, g, "for i in 1 2 3 4 5; do dd if=/dev/zero bs=50M count=1 2>/dev/null | sleep 4 & done; wait")
-			if err := large.Wait(); err != nil {
-				t.Error(err)
+			// Each is waited for until it has its memory, or has been ended.
+			out, in, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			inGroup(t, g, in, "for i in 1 2 3 4 5; do dd if=/dev/zero bs=50M count=1 2>/dev/null | { head -c 1 >/dev/null; echo; exec sleep 6000; } & done; wait")
+			in.Close()
+			if err := out.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(out, make([]byte, 5)); err != nil {
+				t.Fatalf("not all of them are there: %v", err)
 			}
 			if s, err := g.Stats(); err != nil || s.OOMKills.N == 0 {
 				t.Fatalf("the kernel ended nothing: %+v, %v", s, err)
 			}
-			lives := true
+			lives, wait := true, 100*time.Millisecond
+			if !c.lives {
+				wait = 2 * time.Minute
+			}
 			select {
 			case <-ended:
 				lives = false
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(wait):
 			}
 			if lives != c.lives {
 				t.Errorf("with a mark of %d the small one lives: %v", c.score, lives)
@@ -70,10 +84,13 @@ func TestAMarkedProgramOutlivesALargeOneThatIsNotMarkedYet(t *testing.T) {
 }
 
 // inGroup starts a script that does nothing before it is in the group.
-func inGroup(t *testing.T, g *cgroup.Group, script string) *exec.Cmd {
+func inGroup(t *testing.T, g *cgroup.Group, out *os.File, script string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read go; "+script)
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	if out != nil {
+		cmd.Stdout = out
+	}
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
