@@ -74,7 +74,9 @@ report:
 
 # As many targets at a time as there are cores, with one worker each: for all of them
 # the time is that of their part, and one that finds something ends it. Without a bound
-# on it, a new input is made smaller for up to a minute, in which nothing is tried.
+# on it, a new input is made smaller for up to a minute, in which nothing is tried. Up to
+# Go 1.26 the end of the time is now and then told as a failure of its own
+# (golang/go#75804): that alone, without an input or any other word, is none.
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (60s)
 	@targets=""; for pkg in $$(go list $(FUZZPKGS)); do \
@@ -82,9 +84,10 @@ fuzz: ## every fuzz target for FUZZTIME each (60s)
 	  for target in $$(echo "$$found" | grep '^Fuzz'); do targets="$$targets $$pkg $$target"; done; \
 	done; \
 	echo $$targets | xargs -r -n 2 -P $$(nproc) sh -c ' \
-	  if out=$$(go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -parallel 1 $$0 2>&1); \
-	  then echo "$$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -n 1)"; \
-	  else echo "$$0 $$1:"; echo "$$out"; exit 255; fi'
+	  out=$$(go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -parallel 1 $$0 2>&1) || \
+	    [ "$$(echo "$$out" | grep -Ev "^(fuzz: elapsed: |FAIL|exit status 1$$)" | sed "s/ ([0-9.]*s)$$//")" = "$$(printf -- "--- FAIL: $$1\n    context deadline exceeded")" ] || \
+	    { echo "$$0 $$1:"; echo "$$out"; exit 255; }; \
+	  echo "$$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -n 1)"'
 
 # What reads a box's packets, and what they are judged by: a little of it at every check.
 .PHONY: fuzz-gateway

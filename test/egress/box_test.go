@@ -21,7 +21,7 @@ import json, re, socket, ssl, struct, sys, threading, time
 GW = "198.18.0.1"
 def name(e):
     return "timeout" if isinstance(e, (TimeoutError, socket.timeout)) else type(e).__name__
-def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=2):
+def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=30):
     "asks a DNS question"
     q = raw
     if q is None:
@@ -38,7 +38,7 @@ def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=2):
 def A(host, family=socket.AF_INET):
     "the first address of a name"
     return socket.getaddrinfo(host, 1, family, socket.SOCK_STREAM)[0][4][0]
-def K(host, port, wait=4):
+def K(host, port, wait=30):
     "a connected socket"
     if isinstance(host, bytes): host = host.decode()
     try: addr = host; socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
@@ -46,16 +46,16 @@ def K(host, port, wait=4):
         try: addr = A(host)
         except socket.gaierror: addr = A(host, socket.AF_INET6)
     s = socket.socket(socket.AF_INET6 if ":" in addr else socket.AF_INET); s.settimeout(wait); s.connect((addr, port)); return s
-def C(host, port, wait=4):
+def C(host, port, wait=30):
     "connects"
     try: K(host, port, wait).close(); return "connected"
     except OSError as e: return name(e)
-def R(host, port, data, wait=4):
+def R(host, port, data, wait=30):
     "sends bytes and reads an answer"
     try:
         s = K(host, port, wait); s.sendall(data); return "got " + repr(s.recv(4096)[:200])
     except OSError as e: return name(e)
-def H(req, host="api.example.com", port=80, wait=4, all=False):
+def H(req, host="api.example.com", port=80, wait=30, all=False):
     "sends bytes to a plain HTTP port and says the first line, or all lines that are one"
     got = b""
     try:
@@ -101,7 +101,7 @@ def N(addr):
     "a name that the world answers with an address"
     b = socket.inet_pton(socket.AF_INET6 if ":" in addr else socket.AF_INET, addr)
     return ("s" if len(b) > 4 else "a") + b.hex() + ".to.example.com"
-def O(*targets, port=443, wait=3):
+def O(*targets, port=443, wait=30):
     "the addresses or names to which connections open, all tried at once"
     import select
     out, open_ = [], {}
@@ -122,7 +122,7 @@ def O(*targets, port=443, wait=3):
             s.close()
     for s in open_: s.close()
     return sorted(out)
-def W(msgs, n=1, wait=2):
+def W(msgs, n=1, wait=30):
     "messages to the DNS server over one TCP connection, as they are, and the codes of all answers, of which there will be n"
     s = socket.socket(); s.settimeout(wait); s.connect((GW, 53)); got, out = b"", []
     try:
@@ -170,9 +170,9 @@ func newSubject(t *testing.T, u harness.User, policy string, args ...string) *su
 		t.Fatal(err)
 	}
 	harness.Give(t, u, file)
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
 	t.Cleanup(cancel)
-	all := append([]string{"run", "--network", "allowlist", "--network-policy", file, "--resolver", resolverAddr, "--timeout", "8m"}, args...)
+	all := append([]string{"run", "--network", "allowlist", "--network-policy", file, "--resolver", resolverAddr, "--timeout", "25m"}, args...)
 	s := &subject{t: t, cmd: harness.Command(ctx, t, u, append(all, "--", "python3", "-c", loop)...), errs: &strings.Builder{}}
 	var err error
 	if s.in, err = s.cmd.StdinPipe(); err != nil {

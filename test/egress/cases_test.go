@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
+	"github.com/sunaba-dev/sunaba/test/upstream"
 )
 
 // policyText is what most cases are tried under.
@@ -299,13 +301,32 @@ func TestAttacks(t *testing.T) {
 	t.Logf("%d attacks and %d controls from inside boxes; %d wait for what is not built", tried, controls, waiting)
 }
 
-// settle waits until nothing comes any more of what was before.
+// settle waits until nothing comes any more of what was before: until a packet of its
+// own, behind all others, has been written down, and then nothing for a while.
 func settle(t *testing.T, f *farm) {
 	t.Helper()
-	for still := 0; still < 2; {
+	deadline := time.Now().Add(2 * time.Minute)
+	c, err := net.Dial("udp", net.JoinHostPort(upstream.EvilAddr, "9")) // where nobody listens
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("settled")); err != nil {
+		t.Fatal(err)
+	}
+	var all []seen
+	for still, mine := 0, false; still < 2; {
 		time.Sleep(10 * time.Millisecond)
-		if still++; len(f.take(t)) > 0 {
+		now := f.take(t)
+		if mine = mine || slices.ContainsFunc(now, func(s seen) bool { return s.Kind == "packet" && s.At == upstream.EvilAddr }); !mine {
+			all = append(all, now...)
+			now = append(now, seen{})
+		}
+		if still++; len(now) > 0 {
 			still = 0
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the world does not come to rest; its own packet came: %v; others: %v, and now %v", mine, all, now)
 		}
 	}
 }
@@ -335,7 +356,7 @@ func judge(t *testing.T, a attack, all []seen) {
 func arrives(t *testing.T, f *farm, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		for _, s := range f.take(t) {
 			if re.MatchString(s.String()) || re.MatchString(s.Kind+" "+s.At) || re.MatchString(s.What) {
 				return

@@ -21,7 +21,7 @@ const hold = helpers + `
 keep, bad = [], {}
 for i in range(int(sys.argv[1])):
     try:
-        s = K("api.example.com", 80, 6); s.sendall(b"GET /slow HTTP/1.1\r\nHost: api.example.com\r\n\r\n")
+        s = K("api.example.com", 80, 60); s.sendall(b"GET /slow HTTP/1.1\r\nHost: api.example.com\r\n\r\n")
         h = s.recv(4096)
         if h.startswith(b"HTTP/1.1 200"): keep.append(s)
         else: bad[h[:12]] = bad.get(h[:12], 0) + 1
@@ -131,7 +131,7 @@ for i in range(8): threading.Thread(target=lambda: tries(lambda: K("hang.example
 				}
 			}
 			left := 0
-			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 				if left = count(); left <= before {
 					break
 				}

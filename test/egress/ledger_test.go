@@ -50,7 +50,7 @@ func TestAnAddressThatAProgramRemembersStaysGood(t *testing.T) {
 		d.Start()
 		waitUp(t, d, b.ID)
 		good(b.ID, "with another daemon")
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		var copies struct {
 			Forks []struct {

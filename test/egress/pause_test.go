@@ -17,8 +17,8 @@ func TestRulesChangeWhileABoxStandsStill(t *testing.T) {
 			d := harness.StartServer(t, u, "--resolver", resolverAddr)
 			b := made(d, map[string]any{"sandbox": sandbox(u, "api.example.com:80", "open.example.com:80")})
 			d.Must("POST", fmt.Sprintf("/v1/boxes/%s/processes", b.ID), map[string]any{"command": []string{"python3", "-c", helpers + `
-a = K("api.example.com", 80, 30); a.sendall(b"GET /slow HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); a.recv(1)
-b = K("open.example.com", 80, 30); b.sendall(b"GET /slow HTTP/1.1\r\nHost: open.example.com\r\n\r\n"); b.recv(1)
+a = K("api.example.com", 80, 300); a.sendall(b"GET /slow HTTP/1.1\r\nHost: api.example.com\r\n\r\n"); a.recv(1)
+b = K("open.example.com", 80, 300); b.sendall(b"GET /slow HTTP/1.1\r\nHost: open.example.com\r\n\r\n"); b.recv(1)
 open("/tmp/open", "w").write("open")
 n = 0
 while True:

@@ -27,7 +27,7 @@ def HM(sni=b"api.example.com", ext=b"", names=None, ver=b"\3\3", suites=b"\xc0\x
 def RC(b, n=16384, kind=22, ver=b"\3\1"):
     "records of n bytes"
     return b"".join(bytes([kind]) + ver + V(2, b[i:i+n]) for i in range(0, len(b), n))
-def P(data, host="api.example.com", port=443, wait=7, parts=None, gap=0.0):
+def P(data, host="api.example.com", port=443, wait=30, parts=None, gap=0.0):
     "sends bytes, in parts, and says what kind of record comes back"
     try:
         s = K(host, port, wait); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,7 +49,7 @@ def Q(line, more="", host="api.example.com", body=b"", **k):
 def CH(*parts): return Q("POST /public/up HTTP/1.1", "Transfer-Encoding: chunked\r\nConnection: close\r\n", body=b"".join(parts))
 def NL(kind, body):
     "asks the kernel over netlink for a change of the network"
-    s = socket.socket(16, 3, 0); s.bind((0, 0)); s.settimeout(2)
+    s = socket.socket(16, 3, 0); s.bind((0, 0)); s.settimeout(30)
     s.send(struct.pack("IHHII", 16 + len(body), kind, 0x405, 1, 0) + body)
     e = -struct.unpack("i", s.recv(9999)[16:20])[0]
     if e: raise OSError(e, "netlink")

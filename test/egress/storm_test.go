@@ -62,7 +62,7 @@ func TestAStormInOneBoxAndKillsLeaveTheOthersTheirNetwork(t *testing.T) {
 		raging := func() {
 			t.Helper()
 			seen := ""
-			for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+			for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 				most, names := 0, 0
 				seen = says(d, t, wild.ID, `open("/tmp/storm").read()`)
 				if _, err := fmt.Sscan(seen, &most, &names); err == nil && most >= 50 && names >= 10_000 {
@@ -94,7 +94,7 @@ func TestAStormInOneBoxAndKillsLeaveTheOthersTheirNetwork(t *testing.T) {
 		if err := syscall.Kill(killed[0], syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			if now := gateways(t, d.Pid()); len(now) == 1 && now[0] != killed[0] {
 				break
 			}

@@ -108,10 +108,25 @@ func cut(b []byte, n int) []byte {
 }
 
 func TestAClientThatSaysTooLittleIsGivenUp(t *testing.T) {
-	a, b := net.Pipe()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer a.Close()
-	go func() { _, _ = a.Write(hellos()[0][:50]) }()
-	if f, err := Read(b, 50*time.Millisecond); !errors.Is(err, ErrTimeout) || len(f.Bytes) != 50 {
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := a.Write(hellos()[0][:50]); err != nil { // which are there before they are waited for
+		t.Fatal(err)
+	}
+	if f, err := Read(b, 200*time.Millisecond); !errors.Is(err, ErrTimeout) || len(f.Bytes) != 50 {
 		t.Errorf("%d bytes, %v", len(f.Bytes), err)
 	}
 	if _, err := read(bytes.NewReader(hellos()[0][:50])); !errors.Is(err, io.EOF) {
