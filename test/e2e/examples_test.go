@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,8 +41,8 @@ func TestExamplesGiveTheSameOnEitherTier(t *testing.T) {
 				reports[i] = harness.Report(t, by, args...)
 			}
 			g, p := reports[0], reports[1]
-			if g.Tier != box.TierGvisor || p.Tier != box.TierProcess || g.ExitCode == nil || *g.ExitCode != 0 || len(g.Artifacts) == 0 && *g.Stdout == "" {
-				t.Fatalf("%s: tiers %s and %s, %+v", name, g.Tier, p.Tier, g)
+			if g.Tier != box.TierGvisor || p.Tier != box.TierProcess || g.ExitCode == nil || *g.ExitCode != 0 || p.Stdout == nil || p.Stderr == nil || len(g.Artifacts) == 0 && *g.Stdout == "" {
+				t.Fatalf("%s: tiers %s and %s\n%s\n%s", name, g.Tier, p.Tier, whole(g), whole(p))
 			}
 			for what, v := range map[string][2]string{
 				"cause":    {string(g.Cause), string(p.Cause)},
@@ -58,6 +59,15 @@ func TestExamplesGiveTheSameOnEitherTier(t *testing.T) {
 			}
 		}
 	})
+}
+
+// whole is a report as a person can read it.
+func whole(r box.Report) string {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // files names what a program left, each by its content, in the order of names.

@@ -184,8 +184,8 @@ func TestATerminalWithoutATypist(t *testing.T) {
 		if _, err := document(r.Stdout); err != nil {
 			t.Fatal(err)
 		}
-		if rep := r.JSON(t); *rep.Stdout != "yes\r\nalso\r\n" || *rep.Stderr != "" {
-			t.Errorf("stdout %q, stderr %q", *rep.Stdout, *rep.Stderr)
+		if rep := r.JSON(t); rep.Stdout == nil || *rep.Stdout != "yes\r\nalso\r\n" || rep.Stderr == nil || *rep.Stderr != "" {
+			t.Errorf("the report is %s", whole(rep))
 		}
 	})
 }
@@ -203,7 +203,7 @@ func TestASessionWithItsOutputInAFile(t *testing.T) {
 	for n := 0; n < len(out); {
 		k, err := r.Read(out[n:])
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the file got %q: %v; the screen: %q", out[:n], err, p.leaves(9))
 		}
 		n += k
 	}
@@ -238,8 +238,8 @@ func TestAPersonAtATerminalHasTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (harness.Result{Stdout: string(out)}).JSON(t).Policy.Limits.TimeoutSec; got != want {
-			t.Errorf("%v: time limit of %v", args, got)
+		if rep := (harness.Result{Stdout: string(out)}).JSON(t); rep.Policy.Limits.TimeoutSec != want {
+			t.Errorf("%v: time limit is not %v: %s", args, want, whole(rep))
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestACanceledRunHasAReport(t *testing.T) {
 		}
 		rep := harness.Result{Stdout: out}.JSON(t)
 		if rep.Cause != box.Canceled || rep.Stdout == nil || *rep.Stdout != "1\n" || !strings.Contains(rep.OutputError, "canceled") {
-			t.Errorf("cause %q, stdout %v, output error %q", rep.Cause, rep.Stdout, rep.OutputError)
+			t.Errorf("the report is %s", whole(rep))
 		}
 	})
 }
@@ -76,7 +76,7 @@ func TestABoxThatDiesIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rep := (harness.Result{Stdout: out}).JSON(t); rep.Cause != box.Lost {
-			t.Errorf("cause %q", rep.Cause)
+			t.Errorf("the report is %s", whole(rep))
 		}
 	})
 }
@@ -161,7 +161,7 @@ func deadlineHolds(t *testing.T, u harness.User, flags []string, deadline int) b
 	}
 	rep := harness.Result{Stdout: p.exits(244), Stderr: p.errs.String()}.JSON(t)
 	if rep.Cause != box.Deadline || len(rep.LimitsHit) != 1 || rep.LimitsHit[0].Limit != "timeout_sec" || !rep.LimitsHit[0].Ended {
-		t.Fatalf("cause %q, limits %+v", rep.Cause, rep.LimitsHit)
+		t.Fatalf("the report is %s", whole(rep))
 	}
 	return stopped
 }

@@ -41,7 +41,7 @@ func TestStandardErrorIsLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), lifetime)
 		defer cancel()
 		cmd := harness.Command(ctx, t, u, "run", "--", "sh", "-c", "echo oops >&2; read x; exit 5")
 		cmd.Stderr = w
@@ -54,14 +54,12 @@ func TestStandardErrorIsLive(t *testing.T) {
 		}
 		w.Close()
 		got := make([]byte, 5)
-		if _, err := io.ReadFull(r, got); err != nil || string(got) != "oops\n" {
-			t.Errorf("%q, %v", got, err)
-		}
+		_, rerr := io.ReadFull(r, got)
 		io.WriteString(in, "\n")
-		go io.Copy(io.Discard, r)
-		cmd.Wait()
-		if c := cmd.ProcessState.ExitCode(); c != 5 {
-			t.Errorf("exit code %d", c)
+		rest, _ := io.ReadAll(r)
+		_ = cmd.Wait()
+		if rerr != nil || string(got) != "oops\n" || cmd.ProcessState.ExitCode() != 5 {
+			t.Errorf("%q and %q, %v; %v", got, rest, rerr, cmd.ProcessState)
 		}
 	})
 }
@@ -88,13 +86,15 @@ func TestInputMayBeMissing(t *testing.T) {
 		harness.NothingLeft(t)
 		for name, redirect := range map[string]string{"null": "</dev/null", "closed": "<&-", "file": "</etc/hostname"} {
 			cmd := shell(t, u, `exec "$0" run -- wc -l `+redirect)
+			var errs strings.Builder
+			cmd.Stderr = &errs
 			out, err := cmd.Output()
 			want := "0\n"
 			if name == "file" {
 				want = "1\n"
 			}
 			if err != nil || string(out) != want {
-				t.Errorf("%s: %q, %v", name, out, err)
+				t.Errorf("%s: %q, %v\n%s", name, out, err, errs.String())
 			}
 		}
 	})
@@ -103,7 +103,7 @@ func TestInputMayBeMissing(t *testing.T) {
 // shell prepares a line of sh with the binary as $0, as u.
 func shell(t *testing.T, u harness.User, line string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), lifetime)
 	t.Cleanup(cancel)
 	like := harness.Command(ctx, t, u)
 	line = strings.Replace(line, `"$0" run `, `"$0" run `+strings.Join(u.Flags(), " ")+" ", 1)
