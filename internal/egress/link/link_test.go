@@ -307,7 +307,8 @@ func TestABoxThatDoesNotReadIsBounded(t *testing.T) {
 	for range 2000 {
 		send(t, fd, ip4(protoUDP, "8.8.8.8", datagram(53, "?")))
 	}
-	until(t, "all were read", func() bool { return l.Counts().DNS == 2000 })
+	send(t, fd, ip4(protoUDP, "8.8.8.8", datagram(443, "?"))) // once this one is dropped, all before it are done with
+	until(t, "all were read", func() bool { return l.Counts().Dropped[DropUDP] == 1 && l.Counts().DNS == 2000 })
 	l.out.mu.Lock()
 	waiting := l.out.bytes
 	l.out.mu.Unlock()
