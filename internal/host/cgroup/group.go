@@ -65,6 +65,16 @@ func (g *Group) Procs() ([]int, error) {
 	return slices.Compact(all), nil
 }
 
+// MemoryProcs is Procs of the tree alone that bounds memory: where each controller
+// has a tree of its own, there is one list to be read and not as many as trees.
+func (g *Group) MemoryProcs() ([]int, error) {
+	d, ok := g.dir("memory")
+	if !ok {
+		return nil, g.missing("memory")
+	}
+	return (&Group{m: g.m, name: g.name, dirs: []dir{d}}).Procs()
+}
+
 // errForeignPID means a process that this pid namespace cannot name.
 var errForeignPID = errors.New("a process of another pid namespace is in the group")
 

@@ -68,6 +68,9 @@ func TestV2GroupLifeAtTheTop(t *testing.T) {
 	if pids, err := g.Procs(); len(pids) != 1 || pids[0] != fakePID || err != nil {
 		t.Errorf("processes %v, %v", pids, err)
 	}
+	if pids, err := g.MemoryProcs(); len(pids) != 1 || pids[0] != fakePID || err != nil {
+		t.Errorf("processes whose memory it bounds: %v, %v", pids, err)
+	}
 	s := stats(t, g)
 	want := Stats{
 		CPU: Counter{1_500_000, "host cgroup v2 cpu.stat"}, Throttled: Counter{4, "host cgroup v2 cpu.stat"},

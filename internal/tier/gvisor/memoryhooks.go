@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"math"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -25,8 +26,12 @@ const (
 	memoryRate   = 4 << 30 // bytes a second: more than a guest was seen to take
 	memoryOften  = time.Millisecond
 	memorySeldom = 25 * time.Millisecond
-	// How long to wait for the agent's choice, and for that program's memory.
+	// How long to wait for the agent's choice, and for more of that program's memory
+	// once it has ended. Until then, and while there comes more, it is waited for
+	// longer, on a host that has no time for it: or another one would be ended for
+	// memory that is about to be free.
 	memoryPatience = 200 * time.Millisecond
+	memoryLate     = 5 * time.Second
 	// After a choice that freed nothing, or none, the others have to go on.
 	memoryRest = 100 * time.Millisecond
 
@@ -166,43 +171,54 @@ func (k *memoryKeeper) relieve(kern *kernel.Kernel) bool {
 		if err := first.SendSignal(&linux.SignalInfo{Signo: int32(outOfMemory), Code: linux.SI_KERNEL}); err != nil {
 			return false
 		}
-		if !k.ended(kern, first, s) {
+		victim, ok := k.ended(kern, first, s)
+		if !ok {
 			return false
 		}
 		k.report()
-		if k.freed(kern) {
+		if freed(func() (int64, error) { return k.left(kern) }, func() bool { return s.live(victim) }) {
 			return true
 		}
 	}
 }
 
 // ended waits until the agent has ended a program, and lets that one go on, to
-// its end.
-func (k *memoryKeeper) ended(kern *kernel.Kernel, first *kernel.ThreadGroup, s stopped) bool {
+// its end. It returns the process, nil if there is none of that number any more.
+func (k *memoryKeeper) ended(kern *kernel.Kernel, first *kernel.ThreadGroup, s stopped) (*kernel.ThreadGroup, bool) {
 	deadline := time.After(memoryPatience)
 	for {
 		select {
 		case pid := <-k.killed:
-			if tg := kern.RootPIDNamespace().ThreadGroupWithID(pid); tg != nil {
+			tg := kern.RootPIDNamespace().ThreadGroupWithID(pid)
+			if tg != nil {
 				s.end(tg)
 			}
-			return true
+			return tg, true
 		case <-deadline:
-			return false
+			return nil, false
 		case <-time.After(memoryOften):
 			s.begin(kern, first) // what was started meanwhile
 		}
 	}
 }
 
-// freed waits until there is memory again.
-func (k *memoryKeeper) freed(kern *kernel.Kernel) bool {
-	for end := time.Now().Add(memoryPatience); time.Now().Before(end); <-time.After(memoryOften) {
-		if left, err := k.left(kern); err != nil || left >= 0 {
+// freed waits until there is memory again, which left tells in bytes: as long as the
+// program lives that was ended, and as there comes more.
+func freed(left func() (int64, error), lives func() bool) bool {
+	most, begun := int64(math.MinInt64), time.Now()
+	for more := begun; ; <-time.After(memoryOften) {
+		n, err := left()
+		if err != nil || n >= 0 {
 			return err == nil
 		}
+		now := time.Now()
+		if n > most || lives() {
+			most, more = max(most, n), now
+		}
+		if now.Sub(more) > memoryPatience || now.Sub(begun) > memoryLate {
+			return false
+		}
 	}
-	return false
 }
 
 // stopped are the tasks that stand still because of us.
@@ -226,6 +242,16 @@ func (s stopped) end(tg *kernel.ThreadGroup) {
 			t.EndExternalStop()
 		}
 	}
+}
+
+// live reports whether a process that was stopped has not let go of all that it had.
+func (s stopped) live(tg *kernel.ThreadGroup) bool {
+	for t := range s {
+		if t.ThreadGroup() == tg && t.ExitState() < kernel.TaskExitZombie {
+			return true
+		}
+	}
+	return false
 }
 
 func (s stopped) endAll() {

@@ -143,7 +143,7 @@ func (w *watchdog) run() {
 // meanwhile.
 func (w *watchdog) mark(ctx context.Context) {
 	limits, _ := w.b.Group.Now() // none if it cannot be read
-	v := &victims{score: scoreOf(limits.Memory), group: w.b.Group.Procs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
+	v := &victims{score: scoreOf(limits.Memory), group: w.b.Group.MemoryProcs, spare: map[int]bool{1: true, w.b.cell.Agent: true}, marked: make(map[int]bool)}
 	t := time.NewTicker(tellEvery)
 	defer t.Stop()
 	for {
