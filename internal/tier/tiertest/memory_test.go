@@ -22,7 +22,7 @@ func bombs() map[string]string {
 		"its own":    "python3 -c 'x = bytearray(1 << 30); import time; time.sleep(60)'; exit 1",
 		"by a call":  "exec dd if=/dev/zero of=/dev/null bs=1G",
 		"by buffers": fmt.Sprintf(py, "import os, mmap\nos.readv(os.open(\"/dev/zero\", 0), [mmap.mmap(-1, 1 << 29), mmap.mmap(-1, 1 << 29)])"),
-		"by calls":   "for i in 1 2 3 4; do timeout 3 dd if=/dev/zero of=/dev/null bs=100M & done; wait; exit 1",
+		"by calls":   "for i in 1 2 3 4; do (timeout --foreground 60 dd if=/dev/zero of=/dev/null bs=100M; sleep 2; kill -9 0) & done; wait; exit 1",
 		"a memfd":    fmt.Sprintf(py, "import os, mmap\nos.write(os.memfd_create(\"x\"), mmap.mmap(-1, 1 << 30))"),
 		"in a group": "setsid python3 -c 'x = bytearray(1 << 30); import time; time.sleep(60)'; exit 1",
 	}
