@@ -26,12 +26,14 @@ const (
 	memoryRate   = 4 << 30 // bytes a second: more than a guest was seen to take
 	memoryOften  = time.Millisecond
 	memorySeldom = 25 * time.Millisecond
-	// How long to wait for the agent's choice, and for more of that program's memory
-	// once it has ended. Until then, and while there comes more, it is waited for
-	// longer, on a host that has no time for it: or another one would be ended for
-	// memory that is about to be free.
+	// How long to wait for the agent's choice.
 	memoryPatience = 200 * time.Millisecond
-	memoryLate     = 5 * time.Second
+	// How long to wait for more of that program's memory once it has ended: what is
+	// large is given back at once, and late on a host that has no time for it. While
+	// the program lives, and while there comes more, it is waited for longer. Or else
+	// another one would be ended for memory that is about to be free.
+	memoryBack = time.Second
+	memoryLate = 5 * time.Second
 	// After a choice that freed nothing, or none, the others have to go on.
 	memoryRest = 100 * time.Millisecond
 
@@ -215,7 +217,7 @@ func freed(left func() (int64, error), lives func() bool) bool {
 		if n > most || lives() {
 			most, more = max(most, n), now
 		}
-		if now.Sub(more) > memoryPatience || now.Sub(begun) > memoryLate {
+		if now.Sub(more) > memoryBack || now.Sub(begun) > memoryLate {
 			return false
 		}
 	}

@@ -19,7 +19,7 @@ func TestMemoryOfAProgramThatIsEndedIsWaitedFor(t *testing.T) {
 		"dies slowly":         {func(d time.Duration) (int64, error) { return int64(d/time.Millisecond) - 800, nil }, 800 * time.Millisecond, true, 700 * time.Millisecond},
 		"dies and then frees": {func(d time.Duration) (int64, error) { return int64(d/(700*time.Millisecond)) - 1, nil }, 600 * time.Millisecond, true, 600 * time.Millisecond},
 		"frees slowly":        {func(d time.Duration) (int64, error) { return int64(d/(100*time.Millisecond)) - 8, nil }, 0, true, 700 * time.Millisecond},
-		"frees nothing":       {func(time.Duration) (int64, error) { return -1, nil }, 0, false, memoryPatience},
+		"frees nothing":       {func(time.Duration) (int64, error) { return -1, nil }, 0, false, memoryBack},
 		"never ends":          {func(time.Duration) (int64, error) { return -1, nil }, time.Hour, false, memoryLate},
 		"no account":          {func(time.Duration) (int64, error) { return -1, errors.New("no account") }, time.Hour, false, 0},
 	} {
