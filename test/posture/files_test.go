@@ -71,6 +71,7 @@ func runnerFiles(gofer bool) map[string]count {
 	return map[string]count{
 		"/dev/null r":                   exactly(1),
 		"/dev/null w":                   exactly(2),
+		"STATE/run/ID/ending w":         exactly(2), // its last words, and those of a panic
 		"unix socket rw":                exactly(2), // the link to the front, gVisor's control socket
 		"pipe r":                        exactly(2), // reports of limits; one end of a pipe of its own
 		"pipe w":                        exactly(1), // its other end

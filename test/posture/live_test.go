@@ -47,7 +47,7 @@ type talk struct {
 func begin(t *testing.T, u harness.User, script string, args ...string) talk {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
-	cmd := harness.Command(ctx, t, u, append(args, "--", "sh", "-c", script)...)
+	cmd := harness.Command(ctx, t, u, append(args, "--timeout", "600", "--", "sh", "-c", script)...)
 	l := talk{errs: &bytes.Buffer{}}
 	cmd.Stderr = l.errs
 	var err error
