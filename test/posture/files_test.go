@@ -29,7 +29,7 @@ func sentryFiles(gofer bool, spaces int) map[string]count {
 		"memfd:systrap-memory rw":         exactly(1), // shared with the stubs
 		"memfd:memory-usage rw":           exactly(1), // gVisor's account of it
 		"pipe r":                          exactly(2), // the guest's stdin; one end of a pipe of its own
-		"pipe w":                          exactly(4), // the guest's stdout and stderr; its other end; reports of limits
+		"pipe w":                          exactly(5), // the guest's stdout and stderr; its other end; reports of limits, and again for a panic's words
 		"unix socket rw":                  exactly(sockets),
 		"anon_inode:[pidfd] of nobody rw": {0, 1}, // of the helper that unmounted /proc and has ended
 		"anon_inode:[eventfd] rw":         exactly(events),
