@@ -155,11 +155,22 @@ func MemoryOver(all []Process, files, limit int64) bool {
 	if most.anon+max(files, most.shared) <= limit {
 		return false
 	}
+	return over(func() int64 { return shares(all, files) }, limit)
+}
+
+// over reports whether a sum is more than limit, and is so when it is read again. One
+// process is read after the other: when those that have the same pages end meanwhile,
+// each who is left is read with a larger share of them, and all that was read is more
+// than there ever was.
+func over(sum func() int64, limit int64) bool { return sum() > limit && sum() > limit }
+
+// shares is what processes hold, with the files.
+func shares(all []Process, files int64) int64 {
 	var real memory
 	for _, p := range all {
 		m := p.share()
 		real.anon += m.anon
 		real.shared += m.shared
 	}
-	return real.anon+max(files, real.shared) > limit
+	return real.anon + max(files, real.shared)
 }

@@ -124,3 +124,15 @@ func TestMemoryIsFoundWhereItIs(t *testing.T) {
 		t.Errorf("a file of 40 MiB without a name is %d", n)
 	}
 }
+
+func TestMemoryIsOverIfItIsSoWhenReadAgain(t *testing.T) {
+	for _, c := range []struct {
+		said []int64
+		over bool
+	}{{[]int64{100, 90}, true}, {[]int64{100, 10}, false}, {[]int64{10, 100}, false}, {[]int64{50, 100}, false}} {
+		read := 0
+		if got := over(func() int64 { read++; return c.said[read-1] }, 50); got != c.over {
+			t.Errorf("%v with a limit of 50: over is %v after %d", c.said, got, read)
+		}
+	}
+}
