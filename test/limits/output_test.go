@@ -120,10 +120,11 @@ func TestBackgroundChildDoesNotHoldTheRun(t *testing.T) {
 				t.Errorf("%s: %q after %gs", code, e.stdout(), e.Usage.WallSeconds)
 			}
 		}
-		// One that finishes its line is heard.
-		e := run(t, p, "--", "bash", "-c", `exec > >(cat); echo through a pipe`)
+		// One that finishes its line is heard. It has a tenth of a second for that: it
+		// is up before, and has nothing to do but to hand the line on.
+		e := run(t, p, "--", "bash", "-c", `exec > >(cat); echo in two lines,; sleep 1; echo through a pipe`)
 		e.exited(t)
-		if e.stdout() != "through a pipe\n" {
+		if e.stdout() != "in two lines,\nthrough a pipe\n" {
 			t.Errorf("output through another process: %q", e.stdout())
 		}
 		// One that has endlessly much to say is cut off. It may have reached

@@ -126,6 +126,8 @@ try:
         if os.fork() == 0:
             bomb()
 except BlockingIOError:
+    HOLD # looks are late: bombs have the processors
+    HOLD
     HOLD
     os._exit(0)`), "--max-processes", "64")
 		e.exited(t, p.hit("max_processes"))
