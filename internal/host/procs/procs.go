@@ -162,7 +162,14 @@ func MemoryOver(all []Process, files, limit int64) bool {
 // process is read after the other: when those that have the same pages end meanwhile,
 // each who is left is read with a larger share of them, and all that was read is more
 // than there ever was.
-func over(sum func() int64, limit int64) bool { return sum() > limit && sum() > limit }
+func over(sum func() int64, limit int64) bool {
+	for range 2 {
+		if sum() <= limit {
+			return false
+		}
+	}
+	return true
+}
 
 // shares is what processes hold, with the files.
 func shares(all []Process, files int64) int64 {
