@@ -21,7 +21,7 @@ import (
 
 // A limitKind is one byte on the pipe between the sentry and the runner: the
 // guest kernel refused something because of that limit. None is a byte of a text:
-// what the sentry says when it panics comes on the same pipe.
+// what the sentry or the agent says when it panics comes on the same pipe.
 type limitKind byte
 
 const (
@@ -232,6 +232,9 @@ func reportLimits(pipe *os.File, tasks, memory uint64) {
 				continue
 			}
 			fn := sc.Fn
+			if sc.Name == "write" {
+				fn = r.hearAgent(fn)
+			}
 			if makesTask[sc.Name] {
 				fn = r.unlessFull(sc.Name, fn)
 			}

@@ -138,7 +138,7 @@ func (r *runner) endWithGuest() {
 	guest, err := r.c.Sandbox.Wait(r.c.ID) // until its processes have gone, too
 	switch {
 	case aerr == nil:
-		r.EndBecause("the agent ended: " + wire.HowEnded(agent))
+		r.EndBecause("the agent ended: " + wire.HowEnded(agent) + r.limits.lastWords())
 	case err == nil:
 		r.EndBecause(r.kernelsEnd(syscall.WaitStatus(guest)))
 	default:

@@ -10,7 +10,7 @@ import (
 
 // limitReader turns the bytes that the guest kernel writes about limits into
 // events. Each byte is told once, and none after a tell that came later. All others
-// are what it said in a panic.
+// are what it, or the agent, said in a panic.
 type limitReader struct {
 	mu    sync.Mutex
 	pipe  *os.File // nil until start
@@ -68,7 +68,7 @@ func (l *limitReader) tell() bool {
 	}
 }
 
-// lastWords is the beginning of what the guest kernel said in a panic, after a
+// lastWords is the beginning of what the guest kernel or the agent said in a panic, after a
 // colon; empty if there was none.
 func (l *limitReader) lastWords() string {
 	l.tell()

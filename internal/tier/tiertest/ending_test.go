@@ -94,7 +94,28 @@ func TestABoxThatEndsSaysWhichPartOfItDidAndHow(t *testing.T) {
 	})
 }
 
-// Its first words are where to look for the cause. It gets no more memory of the host,
+// Its first words are where to look for the cause. A signal for the guest's kernel is
+// passed on to the agent, whose runtime says how it ended.
+func TestAnAgentThatPanicsSaysWhatItSaid(t *testing.T) {
+	p := newPlace(t, box.TierGvisor)
+	b := p.create(t, spec())
+	run(t, use(t, b), "echo of a program >&2")
+	sentry := childrenOf(t, firstOf(t, b.State()).PID, "runsc-sandbox")[0]
+	if err := syscall.Kill(sentry, syscall.SIGABRT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-b.Ended():
+	case <-time.After(time.Minute):
+		t.Fatal("the box lives on")
+	}
+	if acc, err := b.Account(t.Context()); err != nil || !strings.HasPrefix(acc.Ending, "the agent ended: exit status 2: SIGABRT: abort") {
+		t.Errorf("says %q, %v", acc.Ending, err)
+	}
+	p.destroy(t, b)
+}
+
+// The guest's kernel says what it has to say, too. It gets no more memory of the host,
 // which the Go runtime does not survive.
 func TestAGuestsKernelThatPanicsSaysWhatItSaid(t *testing.T) {
 	p := newPlace(t, box.TierGvisor)
