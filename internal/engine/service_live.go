@@ -186,8 +186,8 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 		s.intend(ctx, l)
 	}
 	fault.Here("engine.destroy-intended")
-	if err := s.clear(ctx, l); err != nil {
-		return err // it stays known, and the reaper tries again
+	if err := s.clear(ctx, l); err != nil { // it stays known, and the reaper tries again
+		return box.Errorf(box.Unavailable, "destroy box", "%w", err).WithHint("the box is no longer used, and its end is tried again by itself; ask again, too")
 	}
 	fault.Here("engine.destroy-cleared")
 	if err := s.bury(ctx, l.id, l.row(), l.reason, l.detail, l.account); err != nil {

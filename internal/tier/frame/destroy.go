@@ -79,7 +79,7 @@ func endFirst(ctx context.Context, id box.ID, first *host.Child, g *cgroup.Group
 	case <-first.Done():
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("cannot end box %s: its processes do not die", id), err)
+		return errors.Join(fmt.Errorf("cannot end box %s: its processes do not die: %w", id, ctx.Err()), err)
 	}
 }
 
