@@ -33,15 +33,17 @@ func same(a, b box.LimitHit) bool {
 	return a.Limit == b.Limit && (a.Limit != limitVolume || a.Source == b.Source)
 }
 
-func (k *book) add(h box.LimitHit) {
+// add reports whether it was new.
+func (k *book) add(h box.LimitHit) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.limits {
 		if same(s, h) {
-			return
+			return false
 		}
 	}
 	k.limits = append(k.limits, h)
+	return true
 }
 
 // bounded cuts what a first process says about itself.
@@ -101,7 +103,9 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 		}
 	}
 	for _, h := range append(b.adapt.Touched(s), b.fullVolumes()...) {
-		b.book.add(h)
+		if b.book.add(h) && heard && isLimit(h.Limit) {
+			b.Note(ctx, h) // it may be over before another front looks
+		}
 	}
 	var host int64 // killed by the host's kernel
 	if b.Group != nil {

@@ -28,12 +28,14 @@ type runner struct {
 	conf *config.Config
 	c    *container.Container
 
-	limits limitReader
-	store  *os.File   // of a box that lasts, for the fronts to come
-	far    *os.File   // the host's end of the link, likewise; nil without one
-	turn   sync.Mutex // held by pause and unpause
-	handed handed
-	lossy  atomic.Bool // a copy of files would be without something; see watchAttributes
+	limits     limitReader
+	store      *os.File   // of a box that lasts, for the fronts to come
+	far        *os.File   // the host's end of the link, likewise; nil without one
+	turn       sync.Mutex // held by pause and unpause
+	handed     handed
+	guestEnded chan struct{} // closed when that is told, of a box that lasts
+
+	lossy atomic.Bool // a copy of files would be without something; see watchAttributes
 
 	keys       sync.Once    // see takeTerminal
 	onTerminal atomic.Int32 // guest's id of the program on it; 0 if there is none

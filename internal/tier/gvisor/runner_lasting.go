@@ -133,6 +133,7 @@ func (r *runner) giveStore() (any, error) {
 // endWithGuest ends this process when the guest's first process has ended, or
 // its kernel.
 func (r *runner) endWithGuest() {
+	defer close(r.guestEnded)
 	var agent syscall.WaitStatus
 	aerr := r.askFor(boot.ContMgrWait, &r.c.ID, &agent)
 	guest, err := r.c.Sandbox.Wait(r.c.ID) // until its processes have gone, too
@@ -156,6 +157,7 @@ func (r *runner) guard() error {
 	l := r.set.Lasting
 	switch {
 	case l != nil:
+		r.guestEnded = make(chan struct{})
 		go r.endWithGuest()
 		if l.Alone {
 			return r.watchLasting(l.Memory)

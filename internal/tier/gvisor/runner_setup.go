@@ -283,20 +283,28 @@ func (r *runner) endWith(pid int) error {
 			return
 		}
 		// It ends with the guest's kernel, too, and a moment before that is seen to.
-		kernel := make(chan syscall.WaitStatus, 1)
-		go func() {
-			if ws, err := r.c.Sandbox.Wait(r.c.ID); err == nil {
-				kernel <- syscall.WaitStatus(ws)
-			}
-		}()
 		select {
-		case ws := <-kernel:
-			r.EndBecause(r.kernelsEnd(ws))
+		case <-r.kernelEnded():
 		case <-time.After(kernelEndSeen):
 			r.EndBecause("its file server ended: " + st.String())
 		}
 	}()
 	return nil
+}
+
+// kernelEnded is closed when the guest's kernel has ended and that has been told.
+func (r *runner) kernelEnded() <-chan struct{} {
+	if r.guestEnded != nil {
+		return r.guestEnded
+	}
+	told := make(chan struct{})
+	go func() {
+		if ws, err := r.c.Sandbox.Wait(r.c.ID); err == nil {
+			r.EndBecause(r.kernelsEnd(syscall.WaitStatus(ws)))
+			close(told)
+		}
+	}()
+	return told
 }
 
 // kernelEndSeen is how long the end of a file server waits for that of its guest's

@@ -157,7 +157,7 @@ func files() map[string]map[string]count {
 		"memfd:systrap-memory rw":         exactly(1),
 		"memfd:memory-usage rw":           exactly(1),
 		"pipe r":                          exactly(1),
-		"pipe w":                          exactly(2), // its other end; reports of limits
+		"pipe w":                          exactly(3), // its other end; reports of limits, and again for a panic's words
 		"unix socket rw":                  exactly(7), // one more than in other boxes: the stream
 		"anon_inode:[pidfd] of nobody rw": {0, 1},
 		"anon_inode:[eventfd] rw":         exactly(5),
