@@ -85,13 +85,22 @@ func TestABoxThatDiesIsLost(t *testing.T) {
 func TestABoxThatDiesWhileItStartsSaysHow(t *testing.T) {
 	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
+		last := ""
 		for range 50 { // one that was up before it was found is only lost
 			p := start(t, u, "run", "--", "sleep", "500")
 			first := 0
-			p.waitsFor("no first process", func() bool { first = firstOf(p.cmd.Process.Pid); return first != 0 })
+			p.waitsFor("no first process", func() bool {
+				// Without a pause: a box is up within milliseconds.
+				for n := 0; first == 0 && n < 1000; n++ {
+					first = firstOf(p.cmd.Process.Pid)
+				}
+				return first != 0
+			})
 			kill(t, first)
 			<-p.done
-			if said := p.errs.String(); strings.Contains(said, "cannot start sandbox") {
+			said := p.errs.String()
+			last += said
+			if strings.Contains(said, "cannot start sandbox") {
 				// Between the two stands what failed, if nothing had been asked of it yet.
 				if !strings.Contains(said, "cannot start sandbox: the box's first process has ended") || !strings.Contains(said, ": signal: killed\n") {
 					t.Errorf("standard error %q", said)
@@ -99,7 +108,7 @@ func TestABoxThatDiesWhileItStartsSaysHow(t *testing.T) {
 				return
 			}
 		}
-		t.Error("it was never ended before it was up")
+		t.Errorf("it was never ended before it was up: %q", last)
 	})
 }
 

@@ -271,7 +271,12 @@ func (b *Box) Spawn(s host.Spawn) error {
 	fault.Here("frame.spawned")
 	b.Conn = wire.NewConn(link)
 	if b.Group != nil {
-		if err := b.Group.Add(b.Child.Pid()); err != nil {
+		err := b.Group.Add(b.Child.Pid())
+		if errors.Is(err, syscall.ESRCH) {
+			theirs.Close() // so that the link ends
+			return b.Explain("start sandbox", b.goneBecause(context.Background(), wire.ErrGone))
+		}
+		if err != nil {
 			return err
 		}
 	}
