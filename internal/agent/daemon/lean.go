@@ -29,8 +29,8 @@ func lean(h http.Handler) http.Handler {
 // idleTime is after which time without a call memory is given back.
 const idleTime = time.Second
 
-// giveBack returns free memory, and the pages of our own program file, to the
-// kernel. A Go program touches most of its file once, to initialize its
+// giveBack returns free memory, and the pages of our own program file that are
+// data, to the kernel. A Go program touches most of its file once, to initialize its
 // packages, and keeps a tenth in use; what is needed again comes from the page
 // cache. The pages that nobody can write are the file's: MADV_DONTNEED in
 // madvise(2) loses nothing of them.
@@ -40,12 +40,27 @@ func giveBack() {
 	if err != nil {
 		return // it stays larger, and works
 	}
-	for line := range strings.Lines(string(maps)) {
-		var from, to, offset, inode uint64
+	for _, r := range ofFiles(string(maps)) {
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(r.from), uintptr(r.to-r.from), unix.MADV_DONTNEED)
+	}
+}
+
+type memoryRange struct{ from, to uint64 }
+
+// ofFiles are the ranges of a process that are a file's data, unchanged. Code is none
+// of it, though nobody can write it either: gVisor's systrap puts a jump in the place
+// of each system call, and a thread that is on one meanwhile is told by that jump from
+// one that executes no instruction. If it is gone by then, the thread dies of SIGILL,
+// and the process with it.
+func ofFiles(maps string) (all []memoryRange) {
+	for line := range strings.Lines(maps) {
+		var r memoryRange
+		var offset, inode uint64
 		var perms, device string
-		n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %d", &from, &to, &perms, &offset, &device, &inode)
-		if n == 6 && inode != 0 && strings.HasPrefix(perms, "r-") && strings.HasSuffix(perms, "p") {
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED)
+		n, _ := fmt.Sscanf(line, "%x-%x %s %x %s %d", &r.from, &r.to, &perms, &offset, &device, &inode)
+		if n == 6 && inode != 0 && perms == "r--p" {
+			all = append(all, r)
 		}
 	}
+	return all
 }
