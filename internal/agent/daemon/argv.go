@@ -14,12 +14,13 @@ type args struct {
 	dir      string // the working folder
 	root     bool   // the agent is guest root and programs may be, too
 	handover bool   // streams come over descriptor 3; else it is one itself
+	keepCode bool   // the kernel changes pages of code: see giveBack
 	socket   string // where streams come from, too; empty = nowhere
 }
 
 // parseArgs reads the command line:
 //
-//	sunaba-agentd serve DIR [root] [handover] [--socket PATH]
+//	sunaba-agentd serve DIR [root] [handover] [keep-code] [--socket PATH]
 //	sunaba-agentd connect --socket PATH
 //	sunaba-agentd sync
 //
@@ -52,6 +53,8 @@ func parseArgs(argv []string) (args, error) {
 			a.root = true
 		case word == "handover" && !a.connect:
 			a.handover = true
+		case word == "keep-code" && !a.connect:
+			a.keepCode = true
 		case word == "--socket" && len(rest) > 1 && path.IsAbs(rest[1]) && !strings.Contains(rest[1], "\x00"):
 			a.socket, rest = rest[1], rest[1:]
 		default:

@@ -13,7 +13,7 @@ import (
 )
 
 func FuzzCommandLine(f *testing.F) {
-	for _, s := range []string{"serve /work", "serve /work root handover", "serve / root --socket /run/s", "connect --socket /s", "sync", "sync now", "serve", "connect", "serve /a connect", "serve /a --socket"} {
+	for _, s := range []string{"serve /work", "serve /work root handover", "serve / root keep-code --socket /run/s", "connect --socket /s", "sync", "sync now", "serve", "connect", "serve /a connect", "serve /a --socket"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

@@ -31,7 +31,7 @@ func (a *agent) serve(l net.Listener) error {
 	var p http.Protocols
 	p.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
-		Handler:   lean(mux),
+		Handler:   lean(mux, a.args.keepCode),
 		Protocols: &p,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          1000,

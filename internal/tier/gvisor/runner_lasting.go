@@ -42,7 +42,7 @@ const agentMemory = 16 << 20
 // agentInit makes the agent the first process of the guest.
 func (r *runner) agentInit(s *specs.Spec, l *lasting) {
 	s.Process.User = specs.User{}
-	s.Process.Args = []string{agentFile, "serve", r.set.Workdir, "root", "--socket", agentSocket}
+	s.Process.Args = []string{agentFile, "serve", r.set.Workdir, "root", "keep-code", "--socket", agentSocket}
 	s.Process.Env = l.Env
 	s.Process.Capabilities = &specs.LinuxCapabilities{
 		Bounding: rootCaps[:], Effective: rootCaps[:], Permitted: rootCaps[:],

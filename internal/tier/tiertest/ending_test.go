@@ -154,3 +154,12 @@ func TestAGuestsKernelThatPanicsSaysWhatItSaid(t *testing.T) {
 	}
 	p.destroy(t, b)
 }
+
+// An agent that threw its code away lost the jumps that gVisor has put into it: see
+// giveBack of internal/agent/daemon.
+func TestTheAgentOfAGuestKeepsItsCode(t *testing.T) {
+	p := newPlace(t, box.TierGvisor)
+	b := p.create(t, spec())
+	run(t, use(t, b), `tr '\0' '\n' </proc/1/cmdline | grep -qx keep-code`)
+	p.destroy(t, b)
+}
