@@ -287,11 +287,12 @@ func (b *Box) Spawn(s host.Spawn) error {
 	return nil
 }
 
-// Setup sends the first request and waits for its answer.
-func (b *Box) Setup(ctx context.Context, in, out any, passed ...*os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+// Setup sends the first request and waits for its answer, for StartTimeout at most.
+func (b *Box) Setup(asked context.Context, in, out any, passed ...*os.File) error {
+	ctx, cancel := context.WithTimeout(asked, StartTimeout)
 	defer cancel()
 	if err := b.Conn.Call(ctx, "setup", in, out, passed...); err != nil {
+		err = tooLate(asked, err)
 		if errors.Is(err, wire.ErrGone) {
 			err = b.goneBecause(ctx, err)
 		}
@@ -299,6 +300,15 @@ func (b *Box) Setup(ctx context.Context, in, out any, passed ...*os.File) error 
 	}
 	fault.Here("frame.set-up")
 	return nil
+}
+
+// tooLate tells StartTimeout from the end of who asked. The next try may go well; of a
+// copy that is damaged, though, a kernel may wait for ever for what is not there.
+func tooLate(asked context.Context, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) || asked.Err() != nil {
+		return err
+	}
+	return box.Errorf(box.Unavailable, "start sandbox", "it was not up within %v, this host may have too much to do: %w", StartTimeout, err)
 }
 
 // Explain says more about a failed start than the first process could.

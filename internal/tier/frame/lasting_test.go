@@ -1,7 +1,10 @@
 package frame
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -43,5 +46,19 @@ func fill(v reflect.Value) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0))
+	}
+}
+
+func TestABoxThatIsNotUpInTimeMayBeAskedForAgain(t *testing.T) {
+	late := fmt.Errorf("no answer: %w", context.DeadlineExceeded)
+	if err := tooLate(t.Context(), late); box.KindOf(err) != box.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v (%v)", err, box.KindOf(err))
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for asked, err := range map[context.Context]error{gone: late, t.Context(): errors.New("refused")} {
+		if got := tooLate(asked, err); got != err {
+			t.Errorf("%v became %v", err, got)
+		}
 	}
 }
