@@ -103,11 +103,12 @@ func fileSystem(path string) string {
 // given processes know them, from others. It looks after the descriptors were
 // read, so that a socket that is still there is known.
 func nameSockets(pids []int, all ...*Process) {
-	left := nameKnown(unixSockets(pids), all)
 	// The kernel gives the table a page at a time, and goes on by counting: what is
 	// closed in between, by anybody, lets it leave one out.
-	for round := 0; round < 3 && left > 0; round++ {
-		left = nameKnown(unixSockets(pids), all)
+	for range 4 {
+		if nameKnown(unixSockets(pids), all) == 0 {
+			break
+		}
 	}
 	for _, p := range all {
 		for i, f := range p.Files {

@@ -3,6 +3,7 @@ package frame
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,12 +38,15 @@ func same(a, b box.LimitHit) bool {
 func (k *book) add(h box.LimitHit) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, s := range k.limits {
-		if same(s, h) {
-			return false
-		}
+	return addTo(&k.limits, h)
+}
+
+// addTo adds a hit once and reports whether it was new.
+func addTo(all *[]box.LimitHit, h box.LimitHit) bool {
+	if slices.ContainsFunc(*all, func(s box.LimitHit) bool { return same(s, h) }) {
+		return false
 	}
-	k.limits = append(k.limits, h)
+	*all = append(*all, h)
 	return true
 }
 

@@ -328,17 +328,11 @@ func isLimit(name string) bool {
 	return false
 }
 
-// add records a hit once and reports whether it was new.
+// add records a hit and reports whether it was new.
 func (r *run) add(h box.LimitHit) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.seen {
-		if same(s, h) {
-			return false
-		}
-	}
-	r.seen = append(r.seen, h)
-	return true
+	return addTo(&r.seen, h)
 }
 
 // hits returns what was touched; the one that ended the run is marked.

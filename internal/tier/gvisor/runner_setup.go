@@ -284,7 +284,7 @@ func (r *runner) endWith(pid int) error {
 		}
 		// It ends with the guest's kernel, too, and a moment before that is seen to.
 		select {
-		case <-r.kernelEnded():
+		case <-r.guestEnd():
 		case <-time.After(kernelEndSeen):
 			r.EndBecause("its file server ended: " + st.String())
 		}
@@ -292,8 +292,8 @@ func (r *runner) endWith(pid int) error {
 	return nil
 }
 
-// kernelEnded is closed when the guest's kernel has ended and that has been told.
-func (r *runner) kernelEnded() <-chan struct{} {
+// guestEnd is closed when the guest's kernel has ended and that has been told.
+func (r *runner) guestEnd() <-chan struct{} {
 	if r.guestEnded != nil {
 		return r.guestEnded
 	}
