@@ -32,16 +32,23 @@ func goesOn(t *testing.T, g box.Guest, at int) {
 	}
 }
 
-// counts reads what it counted. The file is empty for a moment now and then.
-func counts(t *testing.T, g box.Guest) int {
+// startCounter starts a counter and waits until it has begun to count.
+func startCounter(t *testing.T, g box.Guest) {
 	t.Helper()
-	for range 100 {
-		if n, err := strconv.Atoi(strings.TrimSpace(run(t, g, "cat /workspace/n 2>/dev/null || :"))); err == nil {
-			return n
-		}
+	start(t, g, "sh", "-c", counter)
+	counts(t, g)
+}
+
+// counts reads what it counted. The file is empty for a moment now and then.
+func counts(t *testing.T, g box.Guest) (n int) {
+	t.Helper()
+	if err := comes(func() (err error) {
+		n, err = strconv.Atoi(strings.TrimSpace(run(t, g, "cat /workspace/n 2>/dev/null || :")))
+		return err
+	}); err != nil {
+		t.Fatal("nothing counts:", err)
 	}
-	t.Fatal("nothing counts")
-	return 0
+	return n
 }
 
 // pauser is a box that can be paused, or the test ends here: what cannot says why.
@@ -89,7 +96,7 @@ func TestAPausedBoxStandsStillAndGoesOn(t *testing.T) {
 		b := p.create(t, spec())
 		defer p.destroy(t, b)
 		g, s := use(t, b), pauser(t, b)
-		start(t, g, "sh", "-c", counter)
+		startCounter(t, g)
 		start(t, g, "sh", "-c", "while :; do :; done")
 		for range 5 {
 			runs := time.Now()
@@ -123,7 +130,7 @@ func TestAPausedBoxOutlivesItsKilledMaker(t *testing.T) {
 		made := p.killedFront(t)
 		b := p.recover(t, made.ID, made.State)
 		g := guest.New(b.Agent, unhurried)
-		start(t, g, "sh", "-c", counter)
+		startCounter(t, g)
 		runs := time.Now()
 		at := counts(t, g)
 		g.Close()
@@ -158,7 +165,9 @@ func TestAPausedBoxOutlivesItsKilledMaker(t *testing.T) {
 func TestAPausedBoxCanBeDestroyed(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
 		b := p.create(t, spec())
-		start(t, use(t, b), "sh", "-c", "trap '' TERM INT HUP; "+counter)
+		g := use(t, b)
+		start(t, g, "sh", "-c", "trap '' TERM INT HUP; "+counter)
+		counts(t, g)
 		if b.(box.Pauser).Pausable() != nil {
 			defer p.destroy(t, b)
 		}
@@ -192,7 +201,7 @@ func TestPausingRacesWithDestroying(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
 		for i := range 6 {
 			b := p.create(t, spec())
-			start(t, use(t, b), "sh", "-c", counter)
+			startCounter(t, use(t, b))
 			if b.(box.Pauser).Pausable() != nil {
 				defer p.destroy(t, b)
 			}

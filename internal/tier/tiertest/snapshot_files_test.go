@@ -101,7 +101,7 @@ func TestFilesOfACycleAreThereFiveCyclesLater(t *testing.T) {
 			run(t, user, `chmod 700 /workspace; mkfifo /workspace/pipe; touch -d 2001-02-03T04:05:06 /workspace/old; truncate -s 10M /workspace/sparse
 				echo x > /workspace/none; chmod 0 /workspace/none; echo lost > /dev/shm/lost`)
 		}
-		start(t, user, "sh", "-c", counter)
+		startCounter(t, user)
 		used := run(t, user, "stat -f -c '%b %f %c %d' /workspace")
 		s = p.copyFiles(t, b)
 		counting(t, user)
@@ -234,7 +234,7 @@ func TestABoxGoesOnAfterASnapshotThatFailed(t *testing.T) {
 	b := p.create(t, spec())
 	defer p.destroy(t, b)
 	g := use(t, b)
-	start(t, g, "sh", "-c", counter)
+	startCounter(t, g)
 	run(t, g, "head -c 3000000 /dev/urandom > /workspace/data")
 	s := snapper(t, b)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -308,7 +308,7 @@ func TestACopyOfAPausedBoxLeavesItPaused(t *testing.T) {
 	b := p.create(t, made)
 	g := use(t, b)
 	snapper(t, b)
-	start(t, g, "sh", "-c", counter)
+	startCounter(t, g)
 	run(t, g, "echo kept > /workspace/file")
 	do(t, b.(box.Pauser).Pause)
 	for range 2 { // the second one by a front that never spoke to it
