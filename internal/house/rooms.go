@@ -166,7 +166,7 @@ func testOnly() []string {
 
 // children is where child processes are started: by walls, by the wiring, and
 // by what measures other programs. Test files may start them too.
-var children = []string{"internal/host/...", "internal/agent/...", "internal/tier/...", "cmd/...", "tools/bench", "tools/benchnet"} //house:const a table
+var children = []string{"internal/host/...", "internal/agent/...", "internal/tier/...", "cmd/...", "tools/..."} //house:const a table
 
 func checkImports(t *Tree) []Finding {
 	var out []Finding
@@ -181,7 +181,7 @@ func checkImports(t *Tree) []Finding {
 			own, isOwn := strings.CutPrefix(p, t.Module+"/")
 			switch {
 			case p == "os/exec" && !f.Test && !within(f.Dir, children...):
-				out = append(out, Finding{t.pos(spec), fmt.Sprintf("%s may not import os/exec: only host, agent, tiers, cmd and the benchmark start a child", f.Dir)})
+				out = append(out, Finding{t.pos(spec), fmt.Sprintf("%s may not import os/exec: only host, agent, tiers, cmd and tools start a child", f.Dir)})
 			case isOwn && (f.Test || within(own, r.own...)):
 			case isOwn:
 				out = append(out, Finding{t.pos(spec), fmt.Sprintf("%s may not import %s: %s", f.Dir, own, r.why)})
