@@ -6,17 +6,21 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Who has failed at most so many tests of a whole run may have them looked at
-// again, and each has to pass so often then.
+// again, and each has to pass so often then: one that takes minutes fewer times,
+// but not fewer than twice.
 const (
 	fewTests = 2
 	manyRuns = 5
+	fewRuns  = 2
+	runsTime = 4 * time.Minute
 )
 
 // again runs what failed once more, alone, and takes for unsteady, not for
-// failed, what passes five times out of five. Unsteady is said loudly, after all
+// failed, what passes each time. Unsteady is said loudly, after all
 // of what the test said as it failed: it is a defect of the test or of what it
 // tests, which strikes one run in many, and somebody has to find it; but it does
 // not tell anything about the change that is being checked.
@@ -34,17 +38,18 @@ func again(first result, may *regexp.Regexp, try func(test) error, w io.Writer) 
 			return first
 		}
 	}
+	var unsteady []string
 	for _, t := range first.tops {
-		for i := range manyRuns {
+		n := 0
+		for began := time.Now(); n < fewRuns || n < manyRuns && time.Since(began) < runsTime; n++ {
 			if err := try(t); err != nil {
-				fmt.Fprintf(w, "%s %s fails alone, too, the %d. time: %v\n", t.pkg, t.name, i+1, err)
+				fmt.Fprintf(w, "%s %s fails alone, too, after it passed %d times: %v\n", t.pkg, t.name, n, err)
 				return first
 			}
 		}
+		unsteady = append(unsteady, fmt.Sprintf("UNSTEADY %s %s: it failed beside other tests, as above, and passed %d times of %d alone; find out why", t.pkg, t.name, n, n))
 	}
-	for _, t := range first.tops {
-		fmt.Fprintf(w, "UNSTEADY %s %s: it failed beside other tests, as above, and passed %d times of %d alone; find out why\n", t.pkg, t.name, manyRuns, manyRuns)
-	}
+	fmt.Fprintln(w, strings.Join(unsteady, "\n"))
 	first.passed, first.failed, first.tops = first.passed+first.failed, 0, nil
 	return first
 }
