@@ -1,6 +1,7 @@
 package posture
 
 import (
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -174,10 +175,22 @@ func TestReadingThisProcessAndItsChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stdin.Close(); child.Wait() })
+	// Start returns when the kernel has closed what an execution closes, which is
+	// before it has put arguments and environment in place.
+	if _, err := io.WriteString(stdin, "up\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(stdout, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
 	all, err := Tree(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

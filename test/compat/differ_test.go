@@ -123,7 +123,7 @@ func programs(t *testing.T, u harness.User) (all, terminal string) {
 func answers(t *testing.T, p place, all, terminal string) map[string]string {
 	t.Helper()
 	// The disk fits into the memory limit, so both are the same for everybody.
-	args := p.run("--memory", "512m", "--disk", "200m", "--max-files", "5000", "--max-processes", "48", "--cpu", "2", "--timeout", "800s", "--mount", all+":/programs")
+	args := p.run("--memory", "512m", "--disk", "200m", "--max-files", "5000", "--max-processes", "48", "--cpu", "2", "--mount", all+":/programs")
 	r := harness.Run(t, p.user, append(args, "--", "python3", "/programs/run.py", "/programs")...)
 	if r.Code != 0 {
 		t.Fatalf("%s: exit code %d\n%s", p, r.Code, r.Stderr)

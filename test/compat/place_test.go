@@ -46,10 +46,11 @@ func words(cell string) []string {
 }
 
 // run is the start of a command line for p; a flag that is given later wins.
-// What an ordinary user's box of the process tier writes is in memory, so the
-// disk of 1 GiB that is the default has to fit there.
+// The deadline that a run has by default is one of a quiet host; none of these is
+// about it. What an ordinary user's box of the process tier writes is in memory, so
+// the disk of 1 GiB that is the default has to fit there.
 func (p place) run(more ...string) []string {
-	args := []string{"run", "--image", p.image}
+	args := []string{"run", "--image", p.image, "--timeout", "800s"}
 	if p.tier == process {
 		args = append(args, "--trust", "trusted")
 		if p.user == harness.Ordinary {

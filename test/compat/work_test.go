@@ -27,7 +27,7 @@ func TestRealWorkRunsUnchanged(t *testing.T) {
 				continue // long, and no different there
 			}
 			t.Run(name, func(t *testing.T) {
-				args := p.run("--timeout", "800s")
+				args := p.run()
 				full, err := filepath.Abs(script)
 				if err != nil {
 					t.Fatal(err)

@@ -21,10 +21,10 @@ func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 // tiers are those that exist.
 func tiers() []box.TierName { return []box.TierName{box.TierGvisor, box.TierProcess} }
 
-// flags choose a tier, and sizes that an ordinary user's process box can have:
-// its disk is in its memory.
+// flags choose a tier, sizes that an ordinary user's process box can have, whose
+// disk is in its memory, and a deadline that none comes to on a busy host either.
 func flags(tier box.TierName) []string {
-	return []string{"--tier", string(tier), "--allow-weaker-tier", "--memory", "256m", "--disk", "64m"}
+	return []string{"--tier", string(tier), "--allow-weaker-tier", "--memory", "256m", "--disk", "64m", "--timeout", "600"}
 }
 
 // place is where a case is run: in a tier, as a user.

@@ -51,8 +51,7 @@ print(json.dumps(said))
 
 func TestDiskIsOneLimitForAllPlaces(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
-		e := python(t, p, p.held(diskPlaces), "--disk", "100m")
-		e.exited(t, p.hit("disk"))
+		e := pythonHeld(t, p, diskPlaces, p.hits("disk"), "--disk", "100m")
 		want := `{"a": "50 ok", "b": "40 ok", "refused": "ENOSPC", "given back": "50 ok", "sparse": 10, "fallocate": "ENOSPC", "sizes": [100]}` + "\n"
 		if e.stdout() != want {
 			t.Errorf("got  %s\nwant %s", e.stdout(), want)
@@ -66,12 +65,11 @@ func TestDiskHoldsTheDefault(t *testing.T) {
 		if p.inMemory() {
 			flags = []string{"--disk", "1g", "--memory", "1536m"}
 		}
-		e := python(t, p, p.held(diskKit+`
+		e := pythonHeld(t, p, diskKit+`
 print(fill("big", 900))
 print(fill("big", 200).split()[1])
 HOLD
-os.unlink("big")`), flags...)
-		e.exited(t, p.hit("disk"))
+os.unlink("big")`, p.hits("disk"), flags...)
 		if e.stdout() != "900 ok\nENOSPC\n" {
 			t.Errorf("900 MB and then 200 MB more: %q", e.stdout())
 		}
@@ -183,7 +181,7 @@ print("size", size, fill("/dev/shm/x", size + 5))`, "--memory", "128m", "--on-li
 func TestEveryLimitThatWasTouchedIsListed(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
 		// Twice each: one line for each limit all the same.
-		code := p.held(diskKit + strings.Replace(countTasks, "os._exit(0)", "", 1) + `
+		code := diskKit + strings.Replace(countTasks, "os._exit(0)", "", 1) + `
 for f in files: os.close(f)
 fill("big", 30)
 fill("big", 1)
@@ -194,8 +192,7 @@ for n in range(400):
         open("f%d" % n, "x").close()
     except OSError:
         pass
-os._exit(0)`)
-		e := python(t, p, code, "--max-processes", "8", "--disk", "20m", "--max-files", "200")
-		e.exited(t, p.hit("max_processes"), p.hit("max_open_files"), p.hit("disk"), p.hit("max_files"))
+os._exit(0)`
+		pythonHeld(t, p, code, p.hits("max_processes", "max_open_files", "disk", "max_files"), "--max-processes", "8", "--disk", "20m", "--max-files", "200")
 	})
 }

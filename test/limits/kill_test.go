@@ -16,7 +16,7 @@ import (
 
 // The program of these tests: it says that it is up, has a child in another
 // session, and waits.
-var waits = []string{"--timeout", "110", "--", "sh", "-c", `setsid sleep 999 & echo up; read x; echo over`}
+var waits = []string{"--", "sh", "-c", `setsid sleep 999 & echo up; read x; echo over`}
 
 func TestKilledPartEndsTheBox(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
@@ -122,7 +122,7 @@ func TestParallelBoxesHaveOnlyTheirOwnProcessesInTheirGroups(t *testing.T) {
 		const n = 8
 		boxes := make([]*live, n)
 		for i := range boxes {
-			boxes[i] = start(t, p, "--memory", "64m", "--timeout", "110", "--", "sh", "-c", `echo up; read x; echo over`)
+			boxes[i] = start(t, p, "--memory", "64m", "--", "sh", "-c", `echo up; read x; echo over`)
 		}
 		for _, l := range boxes {
 			l.up(t)

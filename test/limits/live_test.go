@@ -39,7 +39,7 @@ func start(t *testing.T, p place, args ...string) *live {
 // prepare is start up to the start.
 func prepare(t *testing.T, p place, args ...string) *live {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	l := &live{cmd: harness.Command(ctx, t, p.user, p.run(args...)...)}
 	l.cmd.Dir, l.cmd.Stderr = "/", &l.errs

@@ -22,7 +22,8 @@ func memorySource(t *testing.T, p place) string {
 func TestMemory(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
 		t.Run("over the limit", func(t *testing.T) {
-			e := python(t, p, `x = bytearray(400 << 20)`, "--memory", "64m")
+			// Who counts by looking has to come by: it does not go at once.
+			e := python(t, p, "x = bytearray(400 << 20)\nimport time\ntime.sleep(200)", "--memory", "64m", "--timeout", "120")
 			e.check(t, box.OutOfMemory, 246, ended("memory", memorySource(t, p)))
 		})
 		t.Run("over the limit in a child", func(t *testing.T) {

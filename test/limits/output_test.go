@@ -181,7 +181,7 @@ func TestEndlessOutputDoesNotGrowTheFront(t *testing.T) {
 // with more than that to say, before we have looked.
 func peak(t *testing.T, p place, code int, args ...string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := harness.Command(ctx, t, p.user, p.run(args...)...)
 	out, w, err := os.Pipe()

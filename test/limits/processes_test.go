@@ -62,22 +62,20 @@ func TestProcessesAndOpenFilesAreExact(t *testing.T) {
 			}
 		}
 		for _, c := range cases {
-			e := python(t, p, p.held(countTasks), c.flags...)
-			e.exited(t, p.hit("max_processes"), p.hit("max_open_files"))
+			e := pythonHeld(t, p, countTasks, p.hits("max_processes", "max_open_files"), c.flags...)
 			want := fmt.Sprintf("children %d\nthreads %d\nfiles %d errno 24\n", c.n-1, c.n-1, 256-3)
 			if e.stdout() != want {
 				t.Errorf("%v: got %q, want %q", c.flags, e.stdout(), want)
 			}
 		}
-		e := python(t, p, p.held(`
+		e := pythonHeld(t, p, `
 import os
 fds = []
 try:
     while True: fds.append(os.dup(0))
 except OSError as e:
     print(max(fds), e.errno)
-HOLD`), "--max-open-files", "40")
-		e.exited(t, p.hit("max_open_files"))
+HOLD`, p.hits("max_open_files"), "--max-open-files", "40")
 		if e.stdout() != "39 24\n" {
 			t.Errorf("with 40 open files: %q", e.stdout())
 		}
@@ -109,7 +107,7 @@ except OSError:
 // when it has ended. Its files are read all the same.
 func TestForkBombIsOutlivedByTheBox(t *testing.T) {
 	each(t, func(t *testing.T, p place) {
-		e := python(t, p, p.held(`
+		e := pythonHeld(t, p, `
 import os
 def bomb():
     while True:
@@ -129,8 +127,7 @@ except BlockingIOError:
     HOLD # looks are late: bombs have the processors
     HOLD
     HOLD
-    os._exit(0)`), "--max-processes", "64")
-		e.exited(t, p.hit("max_processes"))
+    os._exit(0)`, p.hits("max_processes"), "--max-processes", "64")
 		if string(e.Output) == "" || e.OutputError != "" {
 			t.Errorf("files were not read from a box full of processes: %q, %s", e.Output, e.OutputError)
 		}
@@ -230,8 +227,7 @@ func TestLimitsCannotBeLiftedFromInside(t *testing.T) {
 			users = append(users, "root")
 		}
 		for _, who := range users {
-			e := python(t, p, p.held(liftLimits), "--max-processes", "12", "--user", who)
-			e.exited(t, p.hit("max_processes"))
+			e := pythonHeld(t, p, liftLimits, p.hits("max_processes"), "--max-processes", "12", "--user", who)
 			if want := fmt.Sprintf("children %d\n", 12-2); e.stdout() != want {
 				t.Errorf("as %s: got %q, want %q", who, e.stdout(), want)
 			}

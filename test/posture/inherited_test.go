@@ -64,7 +64,7 @@ func inheritNothing(t *testing.T, u harness.User, tier box.TierName) {
 	}
 	front, others := holders(t, cmd.Process.Pid, secret.Name())
 	// What the front starts has it until it is a program of its own: nobody keeps it.
-	for deadline := time.Now().Add(20 * time.Second); len(others) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); len(others) > 0 && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 		front, others = holders(t, cmd.Process.Pid, secret.Name())
 	}
