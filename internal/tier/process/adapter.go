@@ -57,12 +57,12 @@ func (a adapter) NotStarted(cmd box.Command, err error) error {
 }
 
 func (a adapter) Full() bool {
-	sp, ok := a.b.space()
+	sp, ok := a.b.space(accountWait)
 	return ok && a.b.full(sp)
 }
 
 func (a adapter) Written() int64 {
-	sp, ok := a.b.space()
+	sp, ok := a.b.space(accountWait)
 	if !ok {
 		return 0
 	}
@@ -80,7 +80,7 @@ func (a adapter) Touched(s cgroup.Stats) []box.LimitHit {
 	if a.b.held.Load() {
 		return hits // what it touched before was told then
 	}
-	return append(hits, a.b.dog.look()...)
+	return append(hits, a.b.dog.look(accountWait)...)
 }
 
 // Run implements box.Box. A run whose store lost something has no result: the

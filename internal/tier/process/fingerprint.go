@@ -16,7 +16,7 @@ func (b lastingBox) Fingerprint(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", box.Errorf(box.Unavailable, "look at box", "cannot look at box %s: %w", b.Spec.ID, err)
 	}
-	sp, ok := b.space()
+	sp, ok := b.space(accountWait)
 	if !ok {
 		return "", box.Errorf(box.Unavailable, "look at box", "cannot look at box %s: it does not tell what is written in it", b.Spec.ID)
 	}

@@ -27,6 +27,15 @@ const (
 	lookLate   = 4
 )
 
+// How long the cell may take to say what the store holds: a look of many, which is
+// then taken without, and one on which a run's account depends. On a host that has
+// much else to do a cell may be late, and a limit that was touched is told all the
+// same.
+const (
+	lookWait    = time.Second
+	accountWait = 20 * time.Second
+)
+
 // watchdog looks at a living box from outside, for what no account of the
 // kernel's tells of. The kernel refuses a descriptor that is over RLIMIT_NOFILE,
 // a task that is over RLIMIT_NPROC, and a byte that does not fit into the store,
@@ -125,7 +134,7 @@ func (w *watchdog) run() {
 			return
 		}
 		begun := time.Now()
-		for _, hit := range w.look() {
+		for _, hit := range w.look(lookWait) {
 			w.tell(hit)
 		}
 		if outOfMemory {
@@ -177,8 +186,9 @@ func (w *watchdog) endPrograms() {
 	_ = w.b.Conn.Call(ctx, "end", struct{}{}, nil) // if it fails, the next look tries again
 }
 
-// look returns the limits that the box is at now. A box that has gone is at none.
-func (w *watchdog) look() []box.LimitHit {
+// look returns the limits that the box is at now, of the store only if the cell says
+// in time what it holds. A box that has gone is at none.
+func (w *watchdog) look(wait time.Duration) []box.LimitHit {
 	l := w.b.Spec.Limits
 	all, err := procs.List(w.proc)
 	if err != nil {
@@ -191,7 +201,7 @@ func (w *watchdog) look() []box.LimitHit {
 			break
 		}
 	}
-	sp, ok := w.b.space()
+	sp, ok := w.b.space(wait)
 	if ok {
 		hits = append(hits, w.b.fullStore(sp)...)
 	}
@@ -241,9 +251,9 @@ func (b *pbox) written(sp wire.Space) int64 {
 }
 
 // space asks what the writable places hold: root asks the store itself, an
-// ordinary user, who cannot reach it, the cell. A cell that does not answer has
-// nothing to say about it.
-func (b *pbox) space() (sp wire.Space, ok bool) {
+// ordinary user, who cannot reach it, the cell. A cell that does not answer in time
+// has nothing to say about it.
+func (b *pbox) space(wait time.Duration) (sp wire.Space, ok bool) {
 	if b.held.Load() {
 		return sp, false
 	}
@@ -257,7 +267,7 @@ func (b *pbox) space() (sp wire.Space, ok bool) {
 			Files: int64(st.Files), FreeFiles: int64(st.Ffree),
 		}, true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	err := b.Conn.Call(ctx, "space", struct{}{}, &sp)
 	return sp, err == nil
