@@ -143,8 +143,12 @@ func TestAnIdleInterpreterThatDoesNotAnswerIsEnded(t *testing.T) {
 	needs(t, "python3")
 	t.Parallel()
 	n := serve(t).open("python", withoutIPython(t))
-	// A thread that keeps the interpreter's lock, as a broken extension does.
-	n.run("import ctypes, threading; threading.Timer(0.1, lambda: ctypes.PyDLL(None).sleep(1200)).start()")
+	// A thread that keeps the interpreter's lock, as a broken extension does, once the
+	// cell has ended: while one runs, an interpreter is left alone.
+	n.run("import ctypes, os, threading, time\ndef hold():\n    while not os.path.exists('go'): time.sleep(0.01)\n    ctypes.PyDLL(None).sleep(1200)\nthreading.Thread(target=hold).start()")
+	if err := os.WriteFile(filepath.Join(n.dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if c := n.becomes(pb.Context_STATE_DEAD, longest); !strings.Contains(c.Detail, "does not answer") {
 		t.Errorf("the detail is %q", c.Detail)
 	}
@@ -154,7 +158,7 @@ func TestABusyInterpreterIsLeftAloneAndItsReaderHearsABeat(t *testing.T) {
 	needs(t, "python3")
 	t.Parallel()
 	n := serve(t).open("python", withoutIPython(t))
-	stream, err := n.client.Run(t.Context(), connect.NewRequest(&pb.RunRequest{Context: n.id, Cell: "c", Code: "import ctypes; ctypes.PyDLL(None).sleep(13)"}))
+	stream, err := n.client.Run(t.Context(), connect.NewRequest(&pb.RunRequest{Context: n.id, Cell: "c", Code: "import ctypes; ctypes.PyDLL(None).sleep(25)"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +171,7 @@ func TestABusyInterpreterIsLeftAloneAndItsReaderHearsABeat(t *testing.T) {
 		}
 		end = stream.Msg().GetEnd()
 	}
-	if err := stream.Err(); err != nil || beats < 2 || end.GetOutcome() != pb.CellEnd_OUTCOME_OK || end.GetMillis() < 13000 {
+	if err := stream.Err(); err != nil || beats < 2 || end.GetOutcome() != pb.CellEnd_OUTCOME_OK || end.GetMillis() < 25000 { // five are due
 		t.Errorf("%d beats, then %v, %v", beats, end, err)
 	}
 }
@@ -189,8 +193,8 @@ func TestACellThatDoesNotReactToAnInterruptEndsWithItsInterpreter(t *testing.T) 
 
 func TestAnInterruptReachesAChildThatTheInterpreterWaitsFor(t *testing.T) {
 	for language, c := range map[string]struct{ program, code string }{
-		"python":     {"python3", "import os\nos.system('touch there; exec sleep 60')"},
-		"javascript": {"node", "require('child_process').spawnSync('sh', ['-c', 'touch there; exec sleep 60'])"},
+		"python":     {"python3", "import os\nos.system('touch there; exec sleep 600')"},
+		"javascript": {"node", "require('child_process').spawnSync('sh', ['-c', 'touch there; exec sleep 600'])"},
 	} {
 		t.Run(language, func(t *testing.T) {
 			needs(t, c.program)
@@ -214,9 +218,9 @@ func TestAnInterruptAtTheVeryBeginningOfACellIsNotLost(t *testing.T) {
 		n := serve(t).open(language)
 		before := pid(n)
 		code := map[string]string{
-			"python":     "#%s\nimport time\ntime.sleep(60)",
+			"python":     "#%s\nimport time\ntime.sleep(600)",
 			"javascript": "//%s\nawait new Promise(() => {})",
-			"bash":       "#%s; touch half\nsleep 60",
+			"bash":       "#%s; touch half\nsleep 600",
 		}[language]
 		code = fmt.Sprintf(code, strings.Repeat("x", 500000))
 		for range 20 {
