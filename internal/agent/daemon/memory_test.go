@@ -13,12 +13,12 @@ import (
 )
 
 // eater is a shell command that takes some memory, says so, and waits.
-const eater = `x=$(head -c 60000000 /dev/zero | tr '\0' x); echo full; sleep 60`
+const eater = `x=$(head -c 60000000 /dev/zero | tr '\0' x); echo full; sleep 600`
 
 func TestLargestProgramEndsWhenMemoryIsOut(t *testing.T) {
 	harness.EachUser(t, func(t *testing.T, u harness.User) {
 		r := begin(t, u)
-		small := r.sh("echo up; sleep 60")
+		small := r.sh("echo up; sleep 600")
 		r.waitOutput(t, small, "up\n")
 		largest := r.sh(eater)
 		r.waitOutput(t, largest, "full\n")
@@ -31,7 +31,7 @@ func TestLargestProgramEndsWhenMemoryIsOut(t *testing.T) {
 		}
 		t.Logf("it took %v, with the %v that something in the background may hold a stream", time.Since(begun), drainTime)
 		// One below the program that was started, in a session of its own.
-		below := r.sh("setsid sh -c '" + `x=$(head -c 60000000 /dev/zero | tr "\\0" x); echo full; sleep 60` + "'; echo it said $?; exit 3")
+		below := r.sh("setsid sh -c '" + `x=$(head -c 60000000 /dev/zero | tr "\\0" x); echo full; sleep 600` + "'; echo it said $?; exit 3")
 		r.waitOutput(t, below, "full\n")
 		if err := r.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 			t.Fatal(err)

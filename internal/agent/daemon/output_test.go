@@ -246,7 +246,7 @@ func TestPlaceOfAReaderIsKeptForAWhile(t *testing.T) {
 
 func TestRecordsOfEndedProcessesAreBounded(t *testing.T) {
 	r := begin(t, harness.Users()[0])
-	alive := r.sh("sleep 60")
+	alive := r.sh("sleep 600")
 	var first, last uint32
 	for i := range maxEnded + 5 {
 		last = r.sh("true")
@@ -261,12 +261,27 @@ func TestRecordsOfEndedProcessesAreBounded(t *testing.T) {
 		r.waitEnd(t, last)
 		large = append(large, last)
 	}
-	list, err := r.ProcessesClient.List(deadline(t), connect.NewRequest(&pb.ListProcessesRequest{}))
-	if err != nil {
-		t.Fatal(err)
+	// The small ones have ended, and it may take a moment until all of them are told of.
+	var list []*pb.Process
+	listed := func() []*pb.Process {
+		res, err := r.ProcessesClient.List(deadline(t), connect.NewRequest(&pb.ListProcessesRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Msg.Processes
 	}
+	until(func() bool {
+		list = listed()
+		running := 0
+		for _, p := range list {
+			if p.End == nil {
+				running++
+			}
+		}
+		return running == 1 && len(list) <= maxEnded+1
+	})
 	var pids []string
-	for _, p := range list.Msg.Processes {
+	for _, p := range list {
 		pids = append(pids, fmt.Sprint(p.Pid))
 	}
 	kept := " " + strings.Join(pids, " ") + " "
@@ -278,7 +293,7 @@ func TestRecordsOfEndedProcessesAreBounded(t *testing.T) {
 	if len(pids) > maxEnded+1 {
 		t.Errorf("%d records", len(pids))
 	}
-	_, err = r.Signal(deadline(t), connect.NewRequest(&pb.SignalRequest{Pid: first, Signal: 9}))
+	_, err := r.Signal(deadline(t), connect.NewRequest(&pb.SignalRequest{Pid: first, Signal: 9}))
 	wantError(t, err, connect.CodeNotFound, "is forgotten")
 	r.signal(t, alive, syscall.SIGKILL, false)
 }

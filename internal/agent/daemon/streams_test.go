@@ -163,11 +163,23 @@ func TestPortIsReached(t *testing.T) {
 	if string(got) != "hello 5 in all" {
 		t.Errorf("got %q", got)
 	}
-	l.Close()
+	// Bound, so that nobody else begins to listen there, and not listening.
+	silent, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(silent)
+	if err := unix.Bind(silent, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(silent)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		port  uint32
 		words string
-	}{{port, "connection refused"}, {0, "there is none"}, {70_000, "there is none"}} {
+	}{{uint32(at.(*unix.SockaddrInet4).Port), "connection refused"}, {0, "there is none"}, {70_000, "there is none"}} {
 		s := r.Dial(deadline(t))
 		if err := s.Send(&pb.DialRequest{Port: c.port}); err != nil {
 			t.Fatal(err)

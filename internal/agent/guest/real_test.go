@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -274,10 +275,27 @@ func TestAPortOfTheBoxIsDialled(t *testing.T) {
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Errorf("%d bytes came back of %d (%v)", len(got), len(sent), err)
 	}
-	l.Close()
-	if _, err := g.Dial(t.Context(), port); box.KindOf(err) != box.Invalid && box.KindOf(err) != box.Unavailable {
+	if _, err := g.Dial(t.Context(), silentPort(t)); box.KindOf(err) != box.Invalid && box.KindOf(err) != box.Unavailable {
 		t.Errorf("a port that nobody listens at: %v", err)
 	}
+}
+
+// silentPort is a port that nobody listens at, nor can begin to while the test lasts.
+func silentPort(t *testing.T) uint16 {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(at.(*syscall.SockaddrInet4).Port)
 }
 
 func TestADialledPortKeepsDeadlines(t *testing.T) {
