@@ -315,7 +315,7 @@ func (p probe) fault(a ask) {
 	if strings.Contains(string(got.body), "secret") || !strings.Contains(string(got.body), got.header.Get("X-Request-Id")) {
 		p.t.Errorf("a fault is told as %s", got.body)
 	}
-	until(p.t, "the log has the cause", 5e9, func() bool { return strings.Contains(p.s.logged(), "/var/lib/secret") })
+	until(p.t, "the log has the cause", longest, func() bool { return strings.Contains(p.s.logged(), "/var/lib/secret") })
 }
 
 func (p probe) large(a ask) {
