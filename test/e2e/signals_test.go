@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sunaba-dev/sunaba/box"
 	"github.com/sunaba-dev/sunaba/test/harness"
@@ -86,7 +87,7 @@ func TestABoxThatDiesWhileItStartsSaysHow(t *testing.T) {
 	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		last := ""
-		for range 50 { // one that was up before it was found is only lost
+		for end := time.Now().Add(patience); time.Now().Before(end); { // one that was up before it was found is only lost
 			p := start(t, u, "run", "--", "sleep", "500")
 			first := 0
 			p.waitsFor("no first process", func() bool {

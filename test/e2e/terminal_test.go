@@ -134,15 +134,21 @@ func (p *typist) types(keys string) {
 	}
 }
 
-// leaves waits for sunaba's end, checks that the terminal is as it was, and
-// returns all that was ever on it.
-func (p *typist) leaves(code int) string {
+// ends waits for sunaba's end.
+func (p *typist) ends() {
 	p.t.Helper()
 	for !p.over {
 		if err := p.read(); err != nil {
 			p.t.Fatalf("the command does not end: %v\nthe screen: %q", err, p.seen.String())
 		}
 	}
+}
+
+// leaves waits for sunaba's end, checks that the terminal is as it was, and
+// returns all that was ever on it.
+func (p *typist) leaves(code int) string {
+	p.t.Helper()
+	p.ends()
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
 		p.t.Errorf("exit code %d (%v), want %d; the screen: %q", got, p.cmd.ProcessState, code, p.seen.String())
 	}
