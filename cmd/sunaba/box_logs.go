@@ -39,18 +39,23 @@ func boxLogs(ctx context.Context, b *boxCall) (int, error) {
 	defer cancel(nil)
 	s, end := newScreen(b.format == "json", false, cancel)
 	var quiet *time.Timer // nil until something has come
+	var first time.Time   // when it had
+	shown := 0            // bytes
 	defer func() {
 		if quiet != nil {
 			quiet.Stop()
 		}
 	}()
 	err = g.Follow(ctx, p, box.Positions{Stdout: -1, Stderr: -1}, func(e box.ProcessEvent) error {
+		shown += len(e.Data)
 		switch {
 		case b.follow:
 		case e.Kind == box.EventBeat:
 			return errCaughtUp // all that was kept has come
 		case quiet == nil:
-			quiet = time.AfterFunc(logsTime, func() { cancel(errCaughtUp) })
+			quiet, first = time.AfterFunc(logsTime, func() { cancel(errCaughtUp) }), time.Now()
+		case shown > logsBytes || e.Kind != box.EventEnd && time.Since(first) > logsMost:
+			return errCaughtUp
 		default:
 			quiet.Reset(logsTime)
 		}
@@ -81,6 +86,14 @@ func boxLogs(ctx context.Context, b *boxCall) (int, error) {
 // make it show nothing, and call that all. Of a program that has written nothing the
 // next beat tells.
 const logsTime = time.Second
+
+// A program that never rests for so long would have it wait, and show, for ever. It ends
+// also after logsMost from the first that came, and after more than is kept of both
+// streams: 4 MiB each, with room.
+const (
+	logsMost  = 5 * time.Second
+	logsBytes = 9 << 20
+)
 
 func killFlags(fs *flag.FlagSet, b *boxCall) { fs.StringVar(&b.signal, "s", "TERM", "") }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +43,45 @@ func TestLogsWaitForASlowDaemon(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			if err := cmd.Run(); err != nil || out.String() != c.stdout || errs.String() != c.stderr {
 				t.Errorf("%v, stdout %q, stderr %q", err, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+// A program that never rests, slow or fast, does not make a look at what it wrote last
+// go on for ever, nor without a bound.
+func TestLogsEndThoughTheProgramNeverRests(t *testing.T) {
+	for name, c := range map[string]struct {
+		data string
+		gap  time.Duration
+	}{
+		"a line now and then":          {"tick", 300 * time.Millisecond},
+		"as much as there is room for": {strings.Repeat("y", 32<<10), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for at := 0; ; at += len(c.data) {
+					if _, err := fmt.Fprintf(w, "event: stdout\ndata: {\"at\":%d,\"data\":%q}\n\n", at, c.data); err != nil {
+						return
+					}
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-time.After(c.gap):
+					case <-r.Context().Done():
+						return
+					}
+				}
+			}))
+			defer daemon.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := harness.Command(ctx, t, harness.Users()[0], "box", "logs", "bxaaaaaaaaaaaaaaaaaaaa", "7")
+			cmd.Env = append(cmd.Env, "SUNABA_SERVER="+daemon.URL, "SUNABA_API_KEY=e2b_0123456789abcdef0123456789abcdef01234567")
+			var out strings.Builder
+			cmd.Stdout = &out
+			if err := cmd.Run(); err != nil || out.Len() < len(c.data) || out.Len() > 10<<20 {
+				t.Errorf("%v, after %d bytes", err, out.Len())
 			}
 		})
 	}
