@@ -104,7 +104,7 @@ func rooms() []room {
 			why: "it is a table of addresses"},
 		{dir: "internal/egress/httppath",
 			why: "it is a pure function of text"},
-		{dir: "internal/egress/rules", own: []string{"box", "internal/settings", "internal/hostname", "internal/egress/special", "internal/egress/httppath"}, ext: []string{"go.yaml.in/yaml/v3", "golang.org/x/net/publicsuffix"},
+		{dir: "internal/egress/rules", own: []string{"box", "internal/settings", "internal/hostname", "internal/egress/special", "internal/egress/httppath"}, ext: []string{"go.yaml.in/yaml/v3", "golang.org/x/net/publicsuffix", "golang.org/x/text/unicode/norm"},
 			why: "what a policy says is decided without I/O"},
 		{dir: "internal/egress/link", ext: []string{unixCalls, gvisor},
 			why: "it is packets on a descriptor: it knows no name and no policy, and the TCP/IP stack stays in this room"},

@@ -138,7 +138,14 @@ func decode(raw string) (text, why string) {
 
 // Blank reports whether some server takes a character for nothing: spaces of all
 // scripts, and marks that have no shape.
-func Blank(r rune) bool { return unicode.IsSpace(r) || unicode.In(r, unicode.Cf, unicode.Zs) }
+func Blank(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Zs, r) || Shapeless(r) }
+
+// Shapeless reports whether a character is a mark that nothing is seen of, which HFS+,
+// for one, passes over: Default_Ignorable_Code_Point in UAX 44, and all others of
+// format.
+func Shapeless(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
 
 // bareOf is what a servlet container or a Windows server may see of a segment: without
 // parameters, blanks, and marks that stand on others. ends is what one sees of it that
@@ -148,7 +155,7 @@ func bareOf(seg string) (bare, ends string) {
 	if text, err := url.PathUnescape(seg); err == nil { // what is encoded was found to be so
 		seg = text
 	}
-	if i := strings.IndexAny(seg, Semicolons); i >= 0 {
+	if i := strings.IndexAny(seg, semicolons); i >= 0 {
 		seg = seg[:i]
 	}
 	bare = strings.Map(func(r rune) rune {
@@ -234,6 +241,6 @@ func lookalike(r rune) bool {
 	return false
 }
 
-// Semicolons lists what begins the parameters of a segment, for some server:
+// semicolons lists what begins the parameters of a segment, for some server:
 // itself, and what compatibility mapping turns into it.
-const Semicolons = ";\u037e\ufe14\ufe54\uff1b"
+const semicolons = ";\u037e\ufe14\ufe54\uff1b"

@@ -372,7 +372,10 @@ func TestWhatDeniesIsReadWidely(t *testing.T) {
 		"/%20admin": false, "/admin:x;y::$DATA": false, "/admin%3Fx/y/z": false, "/x/admin%3F": true, "/admin.json%3Fx": false,
 		"/admin:x": true, "/x%3Fadmin": true, "/b%C4%B1n": true,
 		"/%C3%89T%C3%89/x": false, "/%C3%A9t%C3%A9": false,
-		"/admin/x": true, "/administrator": true, "/x/admin": true, "/%C3%A9te": true, "/": true,
+		"/admin/x": true, "/administrator": true, "/x/admin": true, "/%C3%A9tx": true, "/": true,
+		// In other forms, with and without accents, and with marks of which nothing is seen.
+		"/%C3%A9te": false, "/ete/x": false, "/E%CC%81TE%CC%81": false, "/%E2%93%90dmin": false, "/%F0%9D%90%9Admin": false, "/%E1%B5%83dmin": false, "/a%C4%8Fmin": false, "/ad%CD%8Fmin": false, "/admin%EF%B8%8F": false, "/%E3%85%A4admin": false,
+		"/admin%E1%85%9F": false, "/adm%E2%85%B0n": false, "/admin%EF%B9%96": false, "/admin%E2%81%87": false, "/admin%EF%B9%94x": false, "/admin%C2%A8": false, "/%D0%B0dmin": true, "/admin%E3%80%82": true,
 	} {
 		if v := h.Request(rules.Request{Method: "GET", Path: path}); v.Allow != want {
 			t.Errorf("%s: %+v", path, v)

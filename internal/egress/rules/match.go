@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/sunaba-dev/sunaba/internal/egress/httppath"
 	"github.com/sunaba-dev/sunaba/internal/egress/special"
@@ -290,7 +293,7 @@ func readings(path string) []string {
 		if decoded, err := url.PathUnescape(s); err == nil { // it is canonical, so there is no error
 			s = decoded
 		}
-		s = strings.Map(likeness, s)
+		s = likeness(s)
 		if j := strings.IndexAny(s, "?#"); j >= 0 && short == nil {
 			short = append(slices.Clone(segs[:i]), plainly(s[:j]))
 		}
@@ -330,18 +333,20 @@ func forms(segs []string) []string {
 	return all
 }
 
-// likeness maps a character to the one that some server or file system takes it for;
-// -1 if it is none to one.
-func likeness(r rune) rune {
-	switch {
-	case r >= 0xff01 && r <= 0xff5e: // full width
-		r -= 0xff01 - '!'
-	case strings.ContainsRune(httppath.Semicolons, r):
-		return ';'
-	case unicode.Is(unicode.Cf, r): // marks without a shape, which HFS+ passes over
-		return -1
+// likeness is a text as the server, file system or database takes it that tells the
+// fewest apart: in whatever case, width or form a letter is (compatibility mapping,
+// UAX 15, and so for semicolons), with or without accents, and without marks that have
+// no shape.
+func likeness(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		s = strings.NewReplacer("ß", "ss", "ẞ", "ss").Replace(norm.NFKD.String(s))
 	}
-	return unicode.ToLower(unicode.ToUpper(r))
+	return strings.Map(func(r rune) rune {
+		if httppath.Shapeless(r) || unicode.Is(unicode.Mn, r) && unicode.Is(unicode.Inherited, r) { // vowels of some scripts are Mn, too
+			return -1
+		}
+		return unicode.ToLower(unicode.ToUpper(r))
+	}, s)
 }
 
 func (p *Policy) hostFix(n hostname.Name, port uint16) string {
