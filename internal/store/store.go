@@ -53,6 +53,11 @@ type Store struct {
 	db    *sql.DB
 	boxes *sql.DB // to the same, for what need not outlive the machine: see openBoxes
 	lock  *os.File
+
+	// Whoever writes has it. SQLite has one writer at a time, too, but no line: whoever
+	// comes looks again and again, and the last one to come most often. On a slow disk one
+	// of many would be told after ten seconds that the database is locked.
+	writing chan struct{}
 }
 
 // Open opens or makes the database in dir, which must be the caller's own
@@ -64,7 +69,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, lock: lock}
+	s := &Store{dir: dir, lock: lock, writing: make(chan struct{}, 1)}
 	if err := s.open(ctx, filepath.Join(dir, fileName)); err != nil {
 		s.Close()
 		return nil, err
@@ -243,15 +248,21 @@ func (s *Store) Close() error {
 
 // change runs fn in a transaction that is on the disk when it returns nil.
 func (s *Store) change(ctx context.Context, what string, fn func(*sql.Tx) error) error {
-	return commit(ctx, s.db, what, fn)
+	return s.commit(ctx, s.db, what, fn)
 }
 
 // changeBox is change for what matters as long as a box can be there: see openBoxes.
 func (s *Store) changeBox(ctx context.Context, what string, fn func(*sql.Tx) error) error {
-	return commit(ctx, s.boxes, what, fn)
+	return s.commit(ctx, s.boxes, what, fn)
 }
 
-func commit(ctx context.Context, db *sql.DB, what string, fn func(*sql.Tx) error) error {
+func (s *Store) commit(ctx context.Context, db *sql.DB, what string, fn func(*sql.Tx) error) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return fmt.Errorf("cannot %s: %w", what, ctx.Err())
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return full(what, fmt.Errorf("cannot %s: %w", what, err))
