@@ -16,7 +16,7 @@ import (
 // full makes each change of the table fail, as a full disk does, until undone.
 func (b *bench) full() (undo func()) {
 	b.t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(b.dir, "sunaba.db"))
+	db, err := b.database()
 	if err == nil {
 		_, err = db.Exec("CREATE TRIGGER full BEFORE UPDATE ON boxes BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
 	}
@@ -29,6 +29,11 @@ func (b *bench) full() (undo func()) {
 		}
 		db.Close()
 	}
+}
+
+// database is the service's own, of which somebody may be writing at any moment.
+func (b *bench) database() (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+filepath.Join(b.dir, "sunaba.db")+"?_pragma=busy_timeout(120000)&_txlock=immediate")
 }
 
 func TestAnEndThatCannotBeWrittenDownIsWrittenLater(t *testing.T) {

@@ -170,10 +170,11 @@ func (s *Service) Destroy(ctx context.Context, c box.Caller, id box.ID) error {
 	return s.end(ctx, l, box.ReasonAsked, "")
 }
 
-// end destroys a box, once. Whoever comes second waits, and finds it gone.
+// end destroys a box, once. Whoever comes second waits, and finds it gone. Each step has
+// a time of its own: one that took all of it leaves the next one as much, or a box that
+// is gone could not be told as that.
 func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	l.ending.Store(true)
 	l.destroying.Lock()
 	defer l.destroying.Unlock()
@@ -183,14 +184,16 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	if l.reason == "" {
 		l.reason, l.detail = reason, detail
 		fault.Here("engine.destroy-begun")
-		s.intend(ctx, l)
+		step(ctx, func(ctx context.Context) { s.intend(ctx, l) })
 	}
 	fault.Here("engine.destroy-intended")
 	if err := s.clear(ctx, l); err != nil { // it stays known, and the reaper tries again
 		return box.Errorf(box.Unavailable, "destroy box", "%w", err).WithHint("the box is no longer used, and its end is tried again by itself; ask again, too")
 	}
 	fault.Here("engine.destroy-cleared")
-	if err := s.bury(ctx, l.id, l.row(), l.reason, l.detail, l.account); err != nil {
+	var err error
+	step(ctx, func(ctx context.Context) { err = s.bury(ctx, l.id, l.row(), l.reason, l.detail, l.account) })
+	if err != nil {
 		return err // a row that says that it runs would never be true again
 	}
 	fault.Here("engine.destroy-told")
@@ -200,6 +203,13 @@ func (s *Service) end(ctx context.Context, l *live, reason box.Reason, detail st
 	s.mu.Unlock()
 	s.cfg.Log.InfoContext(ctx, "box destroyed", "box", l.id, "tenant", l.tenant, "reason", l.reason, "detail", l.detail)
 	return nil
+}
+
+// step does one thing of a box's end.
+func step(ctx context.Context, do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	do(ctx)
 }
 
 // clear leaves nothing of a box on the host, and gives its share back.
@@ -218,11 +228,11 @@ func (s *Service) clear(ctx context.Context, l *live) error {
 	}
 	l.cancel()
 	l.guest.Close()
-	s.linkDown(ctx, l)
+	step(ctx, func(ctx context.Context) { s.linkDown(ctx, l) })
 	if err := destroy(ctx, l.box); err != nil {
 		return err
 	}
-	s.letGo(ctx, l.tenant, l.id, l.kept.Volumes)
+	step(ctx, func(ctx context.Context) { s.letGo(ctx, l.tenant, l.id, l.kept.Volumes) })
 	l.cleared = true
 	l.pass.Release()
 	return nil

@@ -79,8 +79,8 @@ func (b *bench) phase(id box.ID, want box.Phase) box.Info {
 }
 
 func TestAPausedBoxGoesOnAtTheNextCallAndItsTimeMoves(t *testing.T) {
-	t.Parallel()                                       // it mostly waits
-	const idle, ttl = 5 * time.Second, 6 * time.Second // more than it takes to pause it
+	t.Parallel()                                         // it mostly waits
+	const idle, ttl = 10 * time.Second, 11 * time.Second // more than it takes to pause it
 	b := newBench(t, nil)
 	begun := time.Now()
 	i := b.make(box.CreateRequest{TTL: ttl, Idle: idle})

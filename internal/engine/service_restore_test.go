@@ -21,6 +21,7 @@ import (
 // restoring is how a plainTier makes boxes of copies.
 type restoring struct {
 	renewErr error // of the boxes to come
+	together int32 // so many are waited for, which are made at once
 	fails    func(box.Spec) error
 	most     atomic.Int32 // at once
 	now      atomic.Int32
@@ -30,6 +31,9 @@ func (t *plainTier) Restore(ctx context.Context, spec box.Spec, sn *box.Snapshot
 	n := t.again.now.Add(1)
 	defer t.again.now.Add(-1)
 	for m := t.again.most.Load(); n > m && !t.again.most.CompareAndSwap(m, n); m = t.again.most.Load() {
+	}
+	for end := time.Now().Add(longest); t.again.most.Load() < t.again.together && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(5 * time.Millisecond)
 	if t.again.fails != nil {
@@ -171,6 +175,7 @@ func TestACopyThatCannotBeRenewedIsNobodys(t *testing.T) {
 func TestForksAreBoxesOfTheirOwn(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Gate = gateOf(0) })
 	i := b.holding("text", box.CreateRequest{Metadata: map[string]string{"k": "v"}, Idle: time.Hour, Sandbox: json.RawMessage(`{"user":"root"}`)})
+	b.tier.again.together = 2
 	all, err := b.Fork(t.Context(), alice(), i.ID, box.ForkRequest{Count: 9, TTL: 2 * time.Hour})
 	if err != nil || len(all) != 9 {
 		t.Fatal(all, err)

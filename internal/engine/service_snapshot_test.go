@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"io"
@@ -282,7 +281,7 @@ func TestASnapshotThatFailsLeavesNothing(t *testing.T) {
 // fullOf makes a change of a table fail, as a full disk does.
 func (b *bench) fullOf(what string) {
 	b.t.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(b.dir, "sunaba.db"))
+	db, err := b.database()
 	if err == nil {
 		_, err = db.Exec("CREATE TRIGGER full BEFORE " + what + " BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
 	}
