@@ -50,6 +50,7 @@ func TestWhatAnImageWasMadeOfIsLookedAtAgain(t *testing.T) {
 			t.Fatalf("%s: nothing changed, and the answer is not given again", what)
 		}
 		got.Close()
+		time.Sleep(20 * time.Millisecond) // more than the grain of a file's times
 		change(dir)
 		if got, ok := s.again(t.Context(), box.ImageHost); ok {
 			got.Close()
@@ -69,10 +70,11 @@ func TestAFreshChangeIsNotRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
+	looked := time.Now() // and no moment later, however slow the host is
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.remember(box.ImageHost, time.Now(), []string{file}, img.Digest)
+	s.remember(box.ImageHost, looked, []string{file}, img.Digest)
 	if img, ok := s.again(t.Context(), box.ImageHost); ok {
 		img.Close()
 		t.Error("a file that changed this very moment was remembered")

@@ -169,8 +169,12 @@ func TestResizeIsSeenByTheProgram(t *testing.T) {
 			t.Errorf("Size = %v, %v, want %v", got, err, want)
 		}
 	}
-	r, _, _ := os.Pipe()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer r.Close()
+	defer w.Close() // else it is closed whenever memory is collected, under a test that counts
 	if err := host.ResizePTY(r, box.WindowSize{}); !errors.Is(err, syscall.ENOTTY) {
 		t.Errorf("resized a pipe: %v", err)
 	}
