@@ -18,7 +18,7 @@ FUZZPKGS    ?= ./...
 TESTTIME    ?= 30m
 # Packages of which one or two tests that failed are run again, some five times alone, and
 # named as unsteady if they pass: they drive daemons and boxes beside each other. None
-# whose business is a wall, a limit or a packet is among them. AGAIN='^$$' is none at all.
+# that is all about walls, limits or packets is among them (docs/development.md). AGAIN='^$$' is none at all.
 AGAIN       ?= /(test/(api|compat|crash|e2e|field|load|mcp|neighbours)|internal/(engine|tier/tiertest))$$
 
 .DEFAULT_GOAL := build

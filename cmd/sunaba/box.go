@@ -40,7 +40,7 @@ func boxVerbs() []boxVerb {
 		{name: "prolong", args: "BOX TIME", help: "let a box live at least so long from now on", run: boxProlong, least: 2, most: 2},
 		{name: "pause", args: "BOX", help: "make a box stand still until its next use", run: boxPause, least: 1, most: 1},
 		{name: "resume", args: "BOX", help: "let a paused box go on", run: boxResume, least: 1, most: 1},
-		{name: "network", args: "[--also HOST:PORT]... [--allow HOST:PORT]... [--network-policy FILE] BOX", help: "tell what a box may reach, and what it was denied; --also adds to the list that it may reach, the others put rules in force in place of its own", run: boxNetwork, flags: networkFlags, least: 1, most: 1},
+		{name: "network", args: "[--also HOST:PORT]... [--allow HOST:PORT]... [--network-policy FILE] [--allow-nothing] BOX", help: "tell what a box may reach, and what it was denied; --also adds to the list that it may reach, the others put rules in force in place of its own", run: boxNetwork, flags: networkFlags, least: 1, most: 1},
 		{name: "snapshot", args: "[--name NAME] [--memory] BOX", help: "keep a copy of a box, and print its id; see `sunaba snapshot`", run: boxSnapshot, flags: snapshotFlags, least: 1, most: 1},
 		{name: "fork", args: "[-n N] [--ttl TIME] BOX", help: "make copies of a box that go on from where it is, and print their names", run: boxFork, flags: forkFlags, least: 1, most: 1},
 		{name: "rm", args: "BOX...", help: "destroy boxes", run: boxRemove, least: 1, most: -1},
@@ -69,6 +69,7 @@ commands:
 	fmt.Fprint(w, "\nflags of network:\n")
 	describe(w, "--allow HOST:PORT", "what the box may reach from now on; may be repeated; without a port it is 443")
 	describe(w, "--also HOST:PORT", "what the box may reach from now on beside what it may already; may be repeated")
+	describe(w, "--network-policy FILE", "the same, as a policy file says it")
 	describe(w, "--allow-nothing", "it may reach nothing from now on")
 	fmt.Fprint(w, "\nflags of snapshot and fork:\n")
 	describe(w, "--name NAME", "name of the snapshot: of a to z, 0 to 9, dot, underscore and hyphen, the first a letter or digit")

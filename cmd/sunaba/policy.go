@@ -263,7 +263,7 @@ func policyExplain(c *policyCall) (int, error) {
 }
 
 func policyTest(c *policyCall) (int, error) {
-	text, err := readPolicyText(c.args[0])
+	text, err := readText("table", c.args[0])
 	if err != nil {
 		return 0, err
 	}

@@ -17,13 +17,16 @@ import (
 	"github.com/sunaba-dev/sunaba/internal/settings"
 )
 
-func readPolicyText(file string) ([]byte, error) {
+func readPolicyText(file string) ([]byte, error) { return readText("policy", file) }
+
+// readText reads a file of which errors say what it should have been.
+func readText(what, file string) ([]byte, error) {
 	f, err := openPolicy(file)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open policy: %w", err)
+		return nil, fmt.Errorf("cannot open %s: %w", what, err)
 	}
 	defer f.Close()
-	return policyText(file, f)
+	return textOf(what, file, f)
 }
 
 // openPolicy does not wait for who would write to a pipe of that name.
@@ -31,19 +34,19 @@ func openPolicy(file string) (*os.File, error) {
 	return os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-func policyText(file string, f *os.File) ([]byte, error) {
+func textOf(what, file string, f *os.File) ([]byte, error) {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot read policy: %w", err)
+		return nil, fmt.Errorf("cannot read %s: %w", what, err)
 	case st.IsDir():
-		return nil, fmt.Errorf("cannot read policy: %s is a folder", file)
+		return nil, fmt.Errorf("cannot read %s: %s is a folder", what, file)
 	case !st.Mode().IsRegular():
-		return nil, fmt.Errorf("cannot read policy: %s is no regular file", file)
+		return nil, fmt.Errorf("cannot read %s: %s is no regular file", what, file)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, settings.MaxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("cannot read policy: %w", err)
+		return nil, fmt.Errorf("cannot read %s: %w", what, err)
 	}
 	return text, nil
 }
@@ -88,7 +91,7 @@ func readBoxPolicy(file string, folders []string) (*rules.Policy, error) {
 		return nil, box.Errorf(box.Denied, "load policy", "cannot use policy %s: %v", file, err).
 			WithHint("keep it in a folder that no box can write, owned by you")
 	}
-	text, err := policyText(file, f)
+	text, err := textOf("policy", file, f)
 	if err != nil {
 		return nil, err
 	}

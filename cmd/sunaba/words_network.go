@@ -15,7 +15,8 @@ const wordsOfDenials = 5
 
 // denialWords say what the network did not let through, and how to allow it. Adding
 // is the flag that takes an entry of the short form, where there is one; now are rules
-// that came into force after some of it, and may allow it; nil if there are none.
+// that came into force after some of it, and may allow it, or want it said in another
+// form; nil if there are none.
 func denialWords(all []box.Denial, adding string, now *rules.Policy) []string {
 	var out []string
 	for i, d := range all {
@@ -40,38 +41,44 @@ func denialWords(all []box.Denial, adding string, now *rules.Policy) []string {
 		if d.Count > 1 {
 			line += fmt.Sprintf(" (%d times)", d.Count)
 		}
+		allowed, fix := today(now, d)
 		switch {
-		case allows(now, d):
+		case allowed:
 			line += "; it is allowed now"
-		case d.Fix != "":
-			fix := d.Fix
+		case fix != "":
 			if entry, _, _ := strings.Cut(fix, " in place of "); !strings.Contains(entry, " ") {
 				fix = strings.TrimLeft(adding+" "+fix, " ")
 			}
-			line += "; to allow it: " + strings.ReplaceAll(fix, "\n", `\n`) // whole: it is to be copied
+			to := "to allow it"
+			if d.Kind == "dns" { // a question does not say what for
+				to += " on port 443"
+			}
+			line += "; " + to + ": " + strings.ReplaceAll(fix, "\n", `\n`) // whole: it is to be copied
 		}
 		out = append(out, line)
 	}
 	return out
 }
 
-// allows reports whether rules allow the name, or the connection, that was denied.
-func allows(p *rules.Policy, d box.Denial) bool {
+// today says whether rules allow the name, or the connection, that was denied, and
+// else what would let it through: the denial's own words are of the rules of its time.
+func today(p *rules.Policy, d box.Denial) (bool, string) {
 	n, err := hostname.Parse(d.Name)
 	if p == nil || err != nil {
-		return false
+		return false, d.Fix
 	}
 	switch d.Code {
 	case string(rules.NotListed), string(rules.PortClosed), string(rules.DeniedByRule):
 	default:
-		return false // of what came over it
+		return false, d.Fix // of what came over it
 	}
 	switch d.Kind {
 	case "dns":
-		return p.Name(n)
+		_, v := p.Host(n, 443)
+		return p.Name(n), v.Fix
 	case "connect":
 		_, v := p.Host(n, d.Port)
-		return v.Allow
+		return v.Allow, v.Fix
 	}
-	return false
+	return false, d.Fix
 }

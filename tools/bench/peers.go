@@ -151,7 +151,7 @@ func (s *setup) peers() []peer {
 		{name: "sunaba gvisor, host", what: "`sunaba run`, the host's /usr", argv: ours("--image", "host")},
 		{name: nameGvisor, what: "the same with the base image", argv: ours("--image", "base")},
 		{name: "sunaba gvisor, in a daemon", what: "likewise", call: alone(s.live.lifeGvisor), absent: s.live.absent},
-		{name: nameExec, what: "one more program in a box that runs, through the Go API: there is no command line for it yet, so no client process is in the figure", call: alone(s.live.run), absent: s.live.absent},
+		{name: nameExec, what: "one more program in a box that runs, through the Go API: no client process is in the figure", call: alone(s.live.run), absent: s.live.absent},
 		peer{name: "srt", what: "npm's @anthropic-ai/sandbox-runtime, on the host's root", argv: s.srt}.needs("node", "bwrap", "socat", "rg"),
 		{name: "docker run", what: "bridge network, default filter", argv: s.docker.argv("run", "--rm"), absent: s.docker.absent, env: s.docker.env()},
 		{name: nameDocker, what: "`--network none`, default filter", argv: s.docker.argv("run", "--rm", "--network", "none"), absent: s.docker.absent, env: s.docker.env()},

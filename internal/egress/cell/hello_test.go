@@ -154,6 +154,35 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 	}
 }
 
+// Clients of SSH, databases and mail may wait for the server to begin, and be gone
+// before anybody can tell from their bytes what they speak.
+func TestAClientThatSaysNothingIsToldHowRawBytesAreAllowed(t *testing.T) {
+	for _, c := range []struct {
+		name, code string
+		leave      bool
+	}{{"waits", "hello_timeout", false}, {"goes away", "hello_missing", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			var a recorder
+			w.host(t, "a.example.com", "8.8.4.4", "5432", a.serve)
+			f := newFarm(t, w, policy(t, "a.example.com:5432"), func(cfg *Config) {
+				if cfg.Timeouts.Hello = patience; !c.leave {
+					cfg.Timeouts.Hello = 300 * time.Millisecond
+				}
+			})
+			conn := f.dialName("a.example.com", "5432")
+			if c.leave {
+				if err := conn.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if e := f.denied(c.code); e.Fix != "a.example.com:5432/tcp in place of a.example.com:5432" {
+				t.Errorf("the fix is %q", e.Fix)
+			}
+		})
+	}
+}
+
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 func tlsRecord(kind byte, body ...byte) []byte { return append([]byte{kind, 3, 3}, vector(2, body)...) }

@@ -66,6 +66,8 @@ func (o *conn) identify(f peek.First, err error) (rules.Verdict, bool) {
 		return no("hello_timeout", "the client did not begin TLS in time", "")
 	case err != nil && f.Kind == peek.TLS:
 		return no("hello_malformed", "the TLS hello cannot be read, or what follows it is no TLS", "")
+	case err != nil && len(f.Bytes) == 0:
+		return no("hello_missing", "the client said nothing and went away, where TLS begins with its hello; perhaps it waits for the server to begin", speaks(rules.TCP))
 	case err != nil:
 		return no("hello_missing", "the client sent no whole first message", "")
 	case f.Kind == peek.SSH:

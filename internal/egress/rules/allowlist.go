@@ -66,7 +66,7 @@ func ParseEntry(text string) (Host, error) {
 func parsePort(s string) (uint16, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
-		return 0, fmt.Errorf("%+.16q is no port; allowed: 1 to 65535", s)
+		return 0, fmt.Errorf("%+.16q is no port; allowed: one of 1 to 65535", s)
 	}
 	return uint16(n), nil
 }

@@ -91,13 +91,16 @@ func TestTheShortFormMeansHostAndPort(t *testing.T) {
 // TestEntriesThatMeanTooMuchAreRefused has the cases A 2, 13 and 14.
 func TestEntriesThatMeanTooMuchAreRefused(t *testing.T) {
 	for entry, want := range map[string]string{
-		"": "empty", "*": "star", "*:443": "star", "*.com": "top-level", "*.co.uk": "anybody can register", "*.kawasaki.jp": "anybody can register", "*.nom.br:443": "anybody can register", "*.foo.ck": "anybody can register", "ex*mple.com:443": "star", "example.*:443": "star", "a.*.com": "star",
-		"https://example.com": "write example.com", "http://example.com/x?y": "write example.com:80", "https://example.com:8443/": "write example.com:8443", "https://*.com": "host:port", "example.com/x": "host:port", "example.com/tcp": "host:port", "example.com:": "port",
+		"": "empty", "*": "a star alone would be everything", "*:443": "a star alone would be everything", "*.com": "top-level", "*.co.uk": "anybody can register", "*.kawasaki.jp": "anybody can register", "*.nom.br:443": "anybody can register", "*.foo.ck": "anybody can register", "ex*mple.com:443": "star", "example.*:443": "star", "a.*.com": "star",
+		"https://example.com": "write example.com", "http://example.com/x?y": "write example.com:80", "https://example.com:8443/": "write example.com:8443", "https://*.com": "host:port", "example.com/x": "it has a path, and an entry is for all of a host; write example.com", "example.com/tcp": "write example.com:PORT/tcp", ".example.com": "write *.example.com, and for itself example.com", "example.com:": "port",
 		"example.com:22/ssh": "allowed: http, tcp", "example.com:22/": "allowed: http, tcp", "example.com:22/tcp/": "host:port", "*.example.com:22/tcp": "one host", "a.test,b.test": "each by itself", "example.com:0": "port", "example.com:65536": "port", "example.com:0443": "port", "example.com:+443": "port",
 		"example.com:443:1": "host:port", "example.com:https": "port", "[::1]:443": "nothing can allow it: it is unspecified, loopback", "10.0.0.1:443": "{ cidr: 10.0.0.1/32, port: 443, protocol: tcp, sink: internal }", "2130706433:80": "IP address", "10.0.0.0/8": "{ cidr: 10.0.0.0/8, port: PORT,",
 		"8.8.8.8": "IP address, not a name, and nothing can allow it", "169.254.169.254:80": "metadata", "10.2.0.7/24:5432": "cidr: 10.2.0.0/24, port: 5432", "fd00::1": "cidr: fd00::1/128",
 		"Example.com": "write example.com", "example.com.:443": "write example.com", "example.com:443\n": "port", "example.com #:443": "character", "a b:443": "character", " example.com": "character",
 		"localhost:80": "asking machine", "foo.localhost": "asking machine", "a.local:5432": "it takes a policy file with - { host: a.local, port: 5432, protocol: tcp, cidr: NETWORK, sink: internal }", "metadata.google.internal:80": "metadata", "host.docker.internal": "cidr", "intranet": "cidr", "*.corp.internal": "private network",
+		"http://example.com:8080/x": "write example.com:8080/http", "ws://example.com": "write example.com:80", "wss://example.com:8443": "write example.com:8443", "tcp://example.com:22": "write example.com:22/tcp",
+		"ssh://git@example.com/x": "write example.com:22/tcp", "postgres://u:p@db.example.com/x": "write db.example.com:5432/tcp", "amqp://example.com": "write example.com:PORT/tcp",
+		"10.0.0.1:5432/tcp": "{ cidr: 10.0.0.1/32, port: 5432, protocol: tcp, sink: internal }", "[fd00::1]:80/http": "cidr: fd00::1/128, port: 80", "8.8.8.8:53/tcp": "nothing can allow it: it is public",
 		"x.onion": "never asked", "example.com:53": "port 53",
 	} {
 		if _, err := rules.FromAllowlist([]string{"ok.test", entry}); err == nil || !strings.Contains(err.Error(), want) {

@@ -50,6 +50,9 @@ func ParseQuestion(method, url string) (Question, error) {
 	ports := map[string]uint16{"http": 80, "https": 443, "tcp": 0}
 	port, known := ports[scheme]
 	if !ok || !known {
+		if !strings.Contains(url, "/") && isHost(strings.Split(url, ":")[0]) {
+			return wrong("it does not say what is spoken; write https://%[2]s, http://%[2]s or tcp://HOST:PORT", url)
+		}
 		return wrong("allowed: http://HOST/PATH, https://HOST/PATH, tcp://HOST:PORT")
 	}
 	q.Scheme, q.Port = scheme, port

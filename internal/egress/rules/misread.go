@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,7 +13,8 @@ import (
 
 // What people write who do not write HOST:PORT, and what they should write.
 
-// fromURL returns the host and port that a URL names, in the short form.
+// fromURL returns the host, the port and what is spoken there, of a URL, in the short
+// form: a scheme that is neither of the web's is for raw bytes.
 func fromURL(text string) (string, bool) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -21,17 +23,44 @@ func fromURL(text string) (string, bool) {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		rest = rest[:i]
 	}
-	host, port, hasPort := strings.Cut(rest, ":")
-	if !hasPort && scheme == "http" {
-		port, hasPort = "80", true
-	}
+	host, port, _ := strings.Cut(rest[strings.LastIndexByte(rest, '@')+1:], ":")
 	if p, err := hostname.ParsePattern(host); err != nil || p.Wild() {
 		return "", false
 	}
-	if hasPort {
-		host += ":" + port
+	switch scheme {
+	case "https", "wss":
+		if port == "" {
+			return host, true
+		}
+	case "http", "ws":
+		if port == "" {
+			port = "80"
+		}
+		if port != "80" {
+			port += "/http"
+		}
+	default:
+		port = cmp.Or(port, usualPort(scheme), "PORT") + "/tcp"
 	}
-	return host, true
+	return host + ":" + port, true
+}
+
+// usualPort is where what a scheme names is, if no port is given; empty if that is
+// not known.
+func usualPort(scheme string) string {
+	switch scheme {
+	case "ssh", "git+ssh", "sftp":
+		return "22"
+	case "git":
+		return "9418"
+	case "postgres", "postgresql":
+		return "5432"
+	case "mysql":
+		return "3306"
+	case "redis":
+		return "6379"
+	}
+	return ""
 }
 
 // asNetwork reads an address or a network, each with a port or without.
@@ -49,26 +78,43 @@ func asNetwork(text string) (p netip.Prefix, port string, ok bool) {
 	return p.Masked(), port, err == nil
 }
 
+// everything is said to a star that stands alone.
+const everything = "a star alone would be everything, which nothing can allow: name the hosts, as in example.com or *.example.com; what a run was denied is told at its end"
+
 // misread says what an element of the short form is that is no HOST:PORT, and the
 // way out; empty if that cannot be told.
 func misread(text string) string {
 	if host, ok := fromURL(text); ok {
 		return "it is a URL, and an entry is for all of a host; write " + host
 	}
-	p, port, ok := asNetwork(text)
+	if host, port, _ := strings.Cut(text, ":"); host == "*" && !strings.Contains(port, ":") {
+		return everything
+	}
+	address := strings.TrimSuffix(strings.TrimSuffix(text, "/tcp"), "/http")
+	if p, port, ok := asNetwork(address); ok {
+		if why := special.MeetsInternal(p); why != "" {
+			return "it is an IP address, not a name, and nothing can allow it: " + why
+		}
+		return fmt.Sprintf("it is an IP address, not a name; a private one takes a policy file, with - { cidr: %s, port: %s, protocol: tcp, sink: internal }", p, cmp.Or(port, "PORT"))
+	}
+	host, path, hasPath := strings.Cut(text, "/")
+	below, isBelow := strings.CutPrefix(text, ".")
 	switch {
-	case !ok && strings.Contains(text, ","):
+	case strings.Contains(text, ","):
 		return "it is more than one entry; give each by itself"
-	case !ok:
-		return ""
+	case hasPath && isHost(host) && (path == "tcp" || path == "http"):
+		return fmt.Sprintf("it has no port; write %s:PORT/%s", host, path)
+	case hasPath && isHost(host):
+		return "it has a path, and an entry is for all of a host; write " + host
+	case isBelow && isHost(below):
+		return fmt.Sprintf("it begins with a dot; for all names below %[1]s write *.%[1]s, and for itself %[1]s", below)
 	}
-	if why := special.MeetsInternal(p); why != "" {
-		return "it is an IP address, not a name, and nothing can allow it: " + why
-	}
-	if port == "" {
-		port = "PORT"
-	}
-	return fmt.Sprintf("it is an IP address, not a name; a private one takes a policy file, with - { cidr: %s, port: %s, protocol: tcp, sink: internal }", p, port)
+	return ""
+}
+
+func isHost(text string) bool {
+	p, err := hostname.ParsePattern(text)
+	return err == nil && !p.Wild()
 }
 
 // misreadHost is the same for `host` of the long form.
@@ -76,6 +122,9 @@ func misreadHost(text string) string {
 	if host, ok := fromURL(text); ok {
 		host, _, _ = strings.Cut(host, ":")
 		return "it is a URL; write " + host
+	}
+	if text == "*" {
+		return everything
 	}
 	p, _, ok := asNetwork(text)
 	if !ok {
