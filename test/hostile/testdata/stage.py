@@ -151,7 +151,7 @@ def run(cases):
         os.close(r)
         child(cases, w)
     os.close(w)
-    out, status, end = b'', None, time.monotonic() + 120
+    out, status, end = b'', None, time.monotonic() + 400
     while True:
         if select.select([r], [], [], 0.02)[0]:
             part = os.read(r, 65536)
