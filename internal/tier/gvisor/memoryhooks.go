@@ -26,8 +26,9 @@ const (
 	memoryRate   = 4 << 30 // bytes a second: more than a guest was seen to take
 	memoryOften  = time.Millisecond
 	memorySeldom = 25 * time.Millisecond
-	// How long to wait for the agent's choice.
-	memoryPatience = 200 * time.Millisecond
+	// How long to wait for the agent's choice, which it makes in milliseconds, and in many
+	// times that on a host that has no time for it. Then the others go on, over the limit.
+	memoryPatience = 2 * time.Second
 	// How long to wait for more of that program's memory once it has ended: what is
 	// large is given back at once, and late on a host that has no time for it. While
 	// the program lives, and while there comes more, it is waited for longer. Or else
@@ -62,6 +63,7 @@ type memoryKeeper struct {
 
 	once      sync.Once
 	collected time.Time            // when memory that is no longer needed was last looked for
+	asked     time.Time            // when the agent was asked, while it has not answered; see ask
 	killed    chan kernel.ThreadID // whom the agent has ended
 }
 
@@ -98,6 +100,7 @@ func (k *memoryKeeper) run(kern *kernel.Kernel) {
 			return // no account of the memory: the host's limit is the only one
 		}
 		if left >= 0 {
+			k.answeredLate()
 			<-time.After(pace(left))
 			continue
 		}
@@ -162,6 +165,7 @@ func (k *memoryKeeper) relieve(kern *kernel.Kernel) bool {
 	}
 	s := stopped{}
 	defer s.endAll()
+	k.answeredLate()
 	for len(k.killed) > 0 {
 		<-k.killed
 	}
@@ -170,16 +174,50 @@ func (k *memoryKeeper) relieve(kern *kernel.Kernel) bool {
 		if k.collect(kern) {
 			return true
 		}
-		if err := first.SendSignal(&linux.SignalInfo{Signo: int32(outOfMemory), Code: linux.SI_KERNEL}); err != nil {
+		if !k.ask(func() error {
+			return first.SendSignal(&linux.SignalInfo{Signo: int32(outOfMemory), Code: linux.SI_KERNEL})
+		}) {
 			return false
 		}
 		victim, ok := k.ended(kern, first, s)
 		if !ok {
 			return false
 		}
-		k.report()
+		k.answered()
 		if freed(func() (int64, error) { return k.left(kern) }, func() bool { return s.live(victim) }) {
 			return true
+		}
+	}
+}
+
+// ask asks the agent, unless it is still at what it was asked before: it would end one
+// more when there is memory again. One that finds nobody says nothing. It reports whether
+// the agent can be asked.
+func (k *memoryKeeper) ask(send func() error) bool {
+	if !k.asked.IsZero() && time.Since(k.asked) <= memoryLate {
+		return true
+	}
+	k.asked = time.Now()
+	return send() == nil
+}
+
+func (k *memoryKeeper) answered() {
+	k.asked = time.Time{}
+	k.report()
+}
+
+// answeredLate takes an answer that came when it was no longer waited for. What comes
+// much later is none.
+func (k *memoryKeeper) answeredLate() {
+	if k.asked.IsZero() {
+		return
+	}
+	select {
+	case <-k.killed:
+		k.answered()
+	default:
+		if time.Since(k.asked) > memoryLate {
+			k.asked = time.Time{}
 		}
 	}
 }
@@ -209,11 +247,11 @@ func (k *memoryKeeper) ended(kern *kernel.Kernel, first *kernel.ThreadGroup, s s
 func freed(left func() (int64, error), lives func() bool) bool {
 	most, begun := int64(math.MinInt64), time.Now()
 	for more := begun; ; <-time.After(memoryOften) {
+		now := time.Now() // before the look: a host without time may come to it late
 		n, err := left()
 		if err != nil || n >= 0 {
 			return err == nil
 		}
-		now := time.Now()
 		if n > most || lives() {
 			most, more = max(most, n), now
 		}

@@ -33,3 +33,37 @@ func TestMemoryOfAProgramThatIsEndedIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// An agent that answers late is not asked twice, which would end one more program, and
+// its answer counts.
+func TestAnAgentThatIsAskedIsNotAskedAgainBeforeItAnswers(t *testing.T) {
+	asked, counted := 0, 0
+	k := newMemoryKeeper(1, func() { counted++ })
+	ask := func() {
+		t.Helper()
+		if !k.ask(func() error { asked++; return nil }) {
+			t.Error("it cannot be asked")
+		}
+	}
+	ask()
+	ask()
+	k.answeredLate()
+	if asked != 1 || counted != 0 {
+		t.Errorf("asked %d times, %d answers", asked, counted)
+	}
+	k.killed <- 7
+	k.answeredLate()
+	k.answeredLate()
+	ask()
+	if asked != 2 || counted != 1 {
+		t.Errorf("after an answer: asked %d times, %d answers", asked, counted)
+	}
+	k.asked = time.Now().Add(-memoryLate - time.Second) // it finds nobody, and says nothing
+	ask()
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+	if k = newMemoryKeeper(1, nil); k.ask(func() error { return errors.New("gone") }) {
+		t.Error("what cannot be asked was")
+	}
+}

@@ -181,11 +181,11 @@ func (r *runner) told(k limitKind) {
 		r.lossy.Store(true)
 		return
 	}
-	if k == limitMemory {
-		if r.set.Lasting == nil {
-			return // not a word of this box's
-		}
-		r.KilledForMemory()
+	if k == limitMemory && r.set.Lasting == nil {
+		return // not a word of this box's
 	}
 	r.Touched(wire.Limit{Name: k.name(), Source: "guest kernel"})
+	if k == limitMemory {
+		r.KilledForMemory() // last: an account with it has the limit, too
+	}
 }
