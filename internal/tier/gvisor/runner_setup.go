@@ -282,10 +282,14 @@ func (r *runner) endWith(pid int) error {
 			r.EndBecause("its file server cannot be waited for: " + err.Error())
 			return
 		}
-		// It ends with the guest's kernel, too, and a moment before that is seen to.
+		// It ends with the guest's kernel, too, and before that is seen to: then in order.
+		late := kernelEndSeen
+		if st.Success() {
+			late = kernelEndLate
+		}
 		select {
 		case <-r.guestEnd():
-		case <-time.After(kernelEndSeen):
+		case <-time.After(late):
 			r.EndBecause("its file server ended: " + st.String())
 		}
 	}()
@@ -307,9 +311,13 @@ func (r *runner) guestEnd() <-chan struct{} {
 	return told
 }
 
-// kernelEndSeen is how long the end of a file server waits for that of its guest's
-// kernel, while files give errors.
-const kernelEndSeen = 200 * time.Millisecond
+// How long the end of a file server waits for that of its guest's kernel, while files
+// give errors: one that was ended, and one that ended in order, which it does when that
+// kernel has closed the connection. A host that has no time ends that kernel late.
+const (
+	kernelEndSeen = 200 * time.Millisecond
+	kernelEndLate = 10 * time.Second
+)
 
 func (r *runner) config() (*config.Config, error) {
 	fs := flag.NewFlagSet("runner", flag.ContinueOnError)

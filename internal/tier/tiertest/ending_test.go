@@ -16,21 +16,25 @@ import (
 )
 
 // childrenOf lists the children of a process that are called so; empty means any
-// name.
+// name. Each says whose it is: a list of children leaves one out when another ends
+// (proc_pid_task_tid_children(5)).
 func childrenOf(t *testing.T, pid int, name string) (kids []int) {
 	t.Helper()
-	all, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
-	if err != nil || len(all) == 0 {
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil || !alive(pid) {
 		t.Fatalf("cannot list children of %d: %v", pid, err)
 	}
-	for _, f := range all {
-		b, _ := os.ReadFile(f)
-		for _, s := range strings.Fields(string(b)) {
-			line, _ := os.ReadFile("/proc/" + s + "/cmdline")
-			if kid, err := strconv.Atoi(s); err == nil && (name == "" || strings.HasPrefix(string(line), name+"\x00")) {
-				kids = append(kids, kid)
-			}
+	for _, dir := range all {
+		status, _ := os.ReadFile(dir + "/status") // none if it has ended
+		line, _ := os.ReadFile(dir + "/cmdline")
+		if !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", pid)) || name != "" && !strings.HasPrefix(string(line), name+"\x00") {
+			continue
 		}
+		kid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kids = append(kids, kid)
 	}
 	return kids
 }
@@ -48,6 +52,7 @@ func TestABoxThatEndsSaysWhichPartOfItDidAndHow(t *testing.T) {
 			"the guest's kernel ended: signal 9 (killed)": func(t *testing.T, first int) []int {
 				return childrenOf(t, first, "runsc-sandbox")
 			},
+			"its file server ended: signal: killed": func(t *testing.T, first int) []int { return childrenOf(t, first, "runsc-gofer") },
 			// What its programs run in.
 			"the agent ended: signal 9 (killed)": func(t *testing.T, first int) []int {
 				return childrenOf(t, childrenOf(t, first, "runsc-sandbox")[0], "")
@@ -106,7 +111,7 @@ func TestAnAgentThatPanicsSaysWhatItSaid(t *testing.T) {
 	}
 	select {
 	case <-b.Ended():
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("the box lives on")
 	}
 	if acc, err := b.Account(t.Context()); err != nil || !strings.HasPrefix(acc.Ending, "the agent ended: exit status 2: SIGABRT: abort") {
