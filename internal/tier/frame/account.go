@@ -41,6 +41,13 @@ func (k *book) add(h box.LimitHit) bool {
 	return addTo(&k.limits, h)
 }
 
+// has reports whether a hit was added.
+func (k *book) has(h box.LimitHit) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.limits, func(s box.LimitHit) bool { return same(s, h) })
+}
+
 // addTo adds a hit once and reports whether it was new.
 func addTo(all *[]box.LimitHit, h box.LimitHit) bool {
 	if slices.ContainsFunc(*all, func(s box.LimitHit) bool { return same(s, h) }) {
@@ -81,9 +88,10 @@ func (b *Box) goneBecause(ctx context.Context, err error) error {
 }
 
 // Note tells the first process of a limit that this front found out about, for
-// the account that those after it ask for.
+// the account that those after it ask for. Only then is it in this front's: who has
+// read it there may leave the box to the next one.
 func (b *Box) Note(ctx context.Context, h box.LimitHit) {
-	b.book.add(h)
+	defer b.book.add(h)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_ = b.Conn.Call(ctx, "note", wire.Limit{Name: h.Limit, Source: h.Source}, nil) // else this front alone knows
@@ -107,8 +115,12 @@ func (b *Box) Account(ctx context.Context) (box.Account, error) {
 		}
 	}
 	for _, h := range append(b.adapt.Touched(s), b.fullVolumes()...) {
-		if b.book.add(h) && heard && isLimit(h.Limit) {
+		switch {
+		case b.book.has(h):
+		case heard && isLimit(h.Limit):
 			b.Note(ctx, h) // it may be over before another front looks
+		default:
+			b.book.add(h)
 		}
 	}
 	var host int64 // killed by the host's kernel
