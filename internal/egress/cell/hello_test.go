@@ -132,7 +132,7 @@ func TestOnlyAHelloForTheNameIsSpliced(t *testing.T) {
 			w.host(t, "b.example.com", "8.8.4.5", "443", b.serve)
 			f := newFarm(t, w, c.policy(t), func(cfg *Config) {
 				if cfg.Timeouts.Hello = patience; c.code == "hello_timeout" {
-					cfg.Timeouts.Hello = 300 * time.Millisecond
+					cfg.Timeouts.Hello = time.Second
 				}
 			})
 			conn := f.dialName("a.example.com", "443")

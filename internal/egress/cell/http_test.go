@@ -176,7 +176,7 @@ func TestARequestIsJudgedAndWrittenAnew(t *testing.T) {
 			w.host(t, "b.example.com", "8.8.4.5", "80", b.serve)
 			f := newFarm(t, w, load(t, webPolicy), func(cfg *Config) {
 				if cfg.Timeouts.Head = patience; c.code == "head_timeout" {
-					cfg.Timeouts.Head = 300 * time.Millisecond
+					cfg.Timeouts.Head = time.Second
 				}
 			})
 			conn, right, wrong := f.dialName(cmp.Or(c.to, "a.example.com"), "80"), &a, &b

@@ -271,7 +271,7 @@ func TestWhatIsNotAcceptedIsReset(t *testing.T) {
 }
 
 func TestAStackIsBuiltForTheFirstConnectionAndDroppedWhenIdle(t *testing.T) {
-	l, fd := wire(t, &judge{}, func(c *Config) { c.Idle = 250 * time.Millisecond })
+	l, fd := wire(t, &judge{}, func(c *Config) { c.Idle = time.Second })
 	send(t, fd, ip4(protoUDP, "8.8.8.8", datagram(53, "?")))
 	if receive(fd) == nil || l.Active() {
 		t.Fatal("a question needs a stack")
@@ -348,6 +348,9 @@ func TestManyConnectionsShareTheirBuffers(t *testing.T) {
 		binary.BigEndian.PutUint16(head, uint16(20000+i))
 		send(t, fd, ip4(protoTCP, "8.8.8.8", head))
 		b := receive(fd)
+		for len(b) >= 40 && binary.BigEndian.Uint16(b[22:]) != uint16(20000+i) {
+			b = receive(fd) // an acceptance that was sent again, since the answer to it took a second
+		}
 		if len(b) < 40 || b[33] != 0x12 {
 			t.Fatalf("no acceptance: %x", b)
 		}

@@ -126,7 +126,7 @@ func TestAClientThatSaysTooLittleIsGivenUp(t *testing.T) {
 	if _, err := a.Write(hellos()[0][:50]); err != nil { // which are there before they are waited for
 		t.Fatal(err)
 	}
-	if f, err := Read(b, 200*time.Millisecond); !errors.Is(err, ErrTimeout) || len(f.Bytes) != 50 {
+	if f, err := Read(b, time.Second); !errors.Is(err, ErrTimeout) || len(f.Bytes) != 50 {
 		t.Errorf("%d bytes, %v", len(f.Bytes), err)
 	}
 	if _, err := read(bytes.NewReader(hellos()[0][:50])); !errors.Is(err, io.EOF) {
