@@ -16,12 +16,13 @@ import (
 )
 
 // helpers are what a case's lines of Python may call. Each answers with a short text.
+// They wait for what comes at last for 100 seconds, less than a call of the daemon may take.
 const helpers = `
 import json, re, socket, ssl, struct, sys, threading, time
 GW = "198.18.0.1"
 def name(e):
     return "timeout" if isinstance(e, (TimeoutError, socket.timeout)) else type(e).__name__
-def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=30):
+def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=100):
     "asks a DNS question"
     q = raw
     if q is None:
@@ -38,7 +39,7 @@ def D(host, kind=1, server=GW, port=53, tcp=False, raw=None, wait=30):
 def A(host, family=socket.AF_INET):
     "the first address of a name"
     return socket.getaddrinfo(host, 1, family, socket.SOCK_STREAM)[0][4][0]
-def K(host, port, wait=30):
+def K(host, port, wait=100):
     "a connected socket"
     if isinstance(host, bytes): host = host.decode()
     try: addr = host; socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
@@ -46,16 +47,16 @@ def K(host, port, wait=30):
         try: addr = A(host)
         except socket.gaierror: addr = A(host, socket.AF_INET6)
     s = socket.socket(socket.AF_INET6 if ":" in addr else socket.AF_INET); s.settimeout(wait); s.connect((addr, port)); return s
-def C(host, port, wait=30):
+def C(host, port, wait=100):
     "connects"
     try: K(host, port, wait).close(); return "connected"
     except OSError as e: return name(e)
-def R(host, port, data, wait=30):
+def R(host, port, data, wait=100):
     "sends bytes and reads an answer"
     try:
         s = K(host, port, wait); s.sendall(data); return "got " + repr(s.recv(4096)[:200])
     except OSError as e: return name(e)
-def H(req, host="api.example.com", port=80, wait=30, all=False):
+def H(req, host="api.example.com", port=80, wait=100, all=False):
     "sends bytes to a plain HTTP port and says the first line, or all lines that are one"
     got = b""
     try:
@@ -73,8 +74,8 @@ def G(path, method="GET", more="", host="api.example.com", body="", **k):
 def T(sni, host=None, port=443, old=False, send=b"GET /tls HTTP/1.1\r\nHost: x\r\n\r\n"):
     "says hello in TLS"
     try:
+        c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE # before it connects: from then on its hello is waited for
         s = K(host or sni, port)
-        c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE
         if old: c.set_ciphers("ALL:@SECLEVEL=0"); c.minimum_version = ssl.TLSVersion.TLSv1; c.maximum_version = ssl.TLSVersion.TLSv1
         t = c.wrap_socket(s, server_hostname=sni); t.sendall(send); return "got " + repr(t.recv(100))
     except OSError as e: return "closed" if isinstance(e, (ssl.SSLError, ConnectionError, EOFError)) else name(e)
@@ -101,7 +102,7 @@ def N(addr):
     "a name that the world answers with an address"
     b = socket.inet_pton(socket.AF_INET6 if ":" in addr else socket.AF_INET, addr)
     return ("s" if len(b) > 4 else "a") + b.hex() + ".to.example.com"
-def O(*targets, port=443, wait=30):
+def O(*targets, port=443, wait=100):
     "the addresses or names to which connections open, all tried at once"
     import select
     out, open_ = [], {}
@@ -122,11 +123,13 @@ def O(*targets, port=443, wait=30):
             s.close()
     for s in open_: s.close()
     return sorted(out)
-def W(msgs, n=1, wait=30):
+def W(msgs, n=1, wait=100):
     "messages to the DNS server over one TCP connection, as they are, and the codes of all answers, of which there will be n"
     s = socket.socket(); s.settimeout(wait); s.connect((GW, 53)); got, out = b"", []
     try:
         for m in msgs: s.sendall(m)
+    except OSError: pass # it may have answered all that it does, and ended, before the last one; its answers are there
+    try:
         while True:
             b = s.recv(65536)
             if not b: break
@@ -140,6 +143,36 @@ def QN(name, kind=1, cls=1, flags=b"\x01\0", counts=b"\0\1\0\0\0\0\0\0", more=b"
     "a question as bytes"
     return b"\x12\x34" + flags + counts + b"".join(bytes([len(l)]) + l.encode("latin-1") for l in name.split(".")) + b"\0" + struct.pack(">HH", kind, cls) + more
 def L2(m): return struct.pack(">H", len(m)) + m
+keep = []
+def many(n, host, port):
+    "tries to have n connections more, all at once: who says nothing on them has them for ten seconds; and says how many there are"
+    import select
+    a, new, before = A(host), [], len(keep)
+    for _ in range(n): s = socket.socket(); s.setblocking(False); s.connect_ex((a, port)); new.append(s)
+    for s in new:
+        select.select([], [s], [], 100)
+        try: s.getpeername(); keep.append(s)
+        except OSError: s.close()
+    return len(keep) - before
+def free():
+    for s in keep: s.close()
+    keep.clear()
+def crowd(want, *all):
+    """is many for each of all, and wants so many of each. Those of before may take the gateway
+    a moment to end: what is not as wanted is tried again, but never if it is more in all"""
+    for _ in range(90):
+        free(); got = [many(*a) for a in all]
+        if got == want or sum(got) > sum(want): break
+        time.sleep(1)
+    return got
+def later(fn, want):
+    "ends all connections, and says what comes of it in the end, if that is not what is wanted"
+    free()
+    for _ in range(90):
+        got = tries(fn)
+        if got == want: break
+        time.sleep(1)
+    return got
 def tries(fn):
     try: return str(fn())
     except Exception as e: return name(e)

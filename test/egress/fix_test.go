@@ -27,7 +27,7 @@ func TestTheFixOfADenialLetsItThrough(t *testing.T) {
 			{"SSH where TLS was said", "ssh.example.com:22", `R("ssh.example.com", 22, b"SSH-2.0-told to the world")`, "got b'SSH-2.0-world", 1},
 			{"raw bytes where TLS was said", "raw.example.com:6379", `R("raw.example.com", 6379, ` + hello + `)`, "got b'told to the world'", 1},
 			{"HTTP where TLS was said", "api.example.com:8080", `H(b"GET /told HTTP/1.1\r\nHost: api.example.com:8080\r\n\r\n", port=8080)`, "HTTP/1.1 200 OK", 1},
-			{"a server that begins", "ssh.example.com:22", `(lambda s: s.recv(99))(K("ssh.example.com", 22, 20))`, "b'SSH-2.0-world", 1},
+			{"a server that begins", "ssh.example.com:22", `(lambda s: s.recv(99))(K("ssh.example.com", 22))`, "b'SSH-2.0-world", 1},
 			{"a name with a private address", "priv.example.com:5432/tcp", `R("priv.example.com", 5432, ` + hello + `)`, "got b'told to the world'", 1},
 			{"a private address", "", `R("10.20.30.40", 5432, ` + hello + `)`, "got b'told to the world'", 1},
 		} {

@@ -42,7 +42,7 @@ time.sleep(600)
 			if n.Traffic.Generation != 2 {
 				t.Errorf("%+v", n)
 			}
-			f.take(t)
+			settle(t, f) // what was on its way before the change
 			d.Must("POST", "/v1/boxes/"+b.ID+"/resume", nil, nil)
 			await(t, func() string { return says(d, t, b.ID, `open("/tmp/closed").read()`) }, "closed, the other one: timeout")
 			if got := says(d, t, b.ID, `D("api.example.com")`); got != denied {

@@ -67,7 +67,7 @@ func TestNothingIsDialledByRulesThatWereTakenAway(t *testing.T) {
 			begun := time.Now()
 			put(shut)
 			slowest = max(slowest, time.Since(begun))
-			settle(t, f) // what is on its way; by rules that still hold there is no rest
+			rest(t, f, 25) // what is on its way; by rules that still hold there is no rest
 			time.Sleep(60 * time.Millisecond)
 			for _, s := range f.take(t) {
 				t.Errorf("after the change: %v", s)

@@ -27,7 +27,7 @@ def HM(sni=b"api.example.com", ext=b"", names=None, ver=b"\3\3", suites=b"\xc0\x
 def RC(b, n=16384, kind=22, ver=b"\3\1"):
     "records of n bytes"
     return b"".join(bytes([kind]) + ver + V(2, b[i:i+n]) for i in range(0, len(b), n))
-def P(data, host="api.example.com", port=443, wait=30, parts=None, gap=0.0):
+def P(data, host="api.example.com", port=443, wait=100, parts=None, gap=0.0):
     "sends bytes, in parts, and says what kind of record comes back"
     try:
         s = K(host, port, wait); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -46,7 +46,9 @@ def TWO(first, second):
 def Q(line, more="", host="api.example.com", body=b"", **k):
     "sends a request with bytes as they are"
     return H((line + "\r\nHost: " + host + "\r\n" + more + "\r\n").encode("latin-1") + body, **k)
-def CH(*parts): return Q("POST /public/up HTTP/1.1", "Transfer-Encoding: chunked\r\nConnection: close\r\n", body=b"".join(parts))
+def CH(*parts):
+    "sends a request with chunks, and reads to the end: the world answers heads, and who goes then breaks off the body"
+    return Q("POST /public/up HTTP/1.1", "Transfer-Encoding: chunked\r\nConnection: close\r\n", body=b"".join(parts), all=True)
 def NL(kind, body):
     "asks the kernel over netlink for a change of the network"
     s = socket.socket(16, 3, 0); s.bind((0, 0)); s.settimeout(30)

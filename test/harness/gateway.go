@@ -34,6 +34,17 @@ func Gateways(t testing.TB, daemon int) (pids []int) {
 	return pids
 }
 
+// Alive reports whether there is a process of this number that has not ended. One that
+// has, and was left to init, which collects some only after seconds, is not alive.
+func Alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	f := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:])) // behind the name: proc_pid_stat(5)
+	return len(f) > 0 && f[0] != "Z" && f[0] != "X"
+}
+
 // Resident is what a process holds, in KiB; 0 if it has gone.
 func Resident(t testing.TB, pid int) int {
 	t.Helper()

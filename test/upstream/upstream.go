@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -232,11 +233,21 @@ func (w *world) watch() error {
 	if err != nil {
 		return err
 	}
+	// Packets that nobody reads in time are lost, and a busy host is late: among them
+	// may be the one that is looked for.
+	const room = 64 << 20
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, room); err != nil {
+		return fmt.Errorf("cannot have room for packets: %w", err)
+	}
 	go func() {
 		buf := make([]byte, 1<<16)
 		for {
 			n, from, err := syscall.Recvfrom(fd, buf, 0)
+			if errors.Is(err, syscall.EINTR) {
+				continue
+			}
 			if err != nil {
+				fmt.Fprintln(os.Stderr, "world: cannot read packets:", err)
 				return
 			}
 			ll, ok := from.(*syscall.SockaddrLinklayer)
