@@ -238,6 +238,32 @@ func TestAnInterruptAtTheVeryBeginningOfACellIsNotLost(t *testing.T) {
 	})
 }
 
+// An interrupt that comes while the driver tells of something long, and a pipe holds
+// only the beginning of that, is the cell's, and what is told stays whole.
+func TestAnInterruptCutsNothingThatIsTold(t *testing.T) {
+	for name, code := range map[string]string{
+		"a value":        "while True: display('x' * 1500000)",
+		"from a thread":  "import threading\nt = [threading.Thread(target=lambda: [display('y' * 200000) for _ in range(5)]) for _ in range(3)]\n[x.start() for x in t]\n[x.join() for x in t]\nwhile True: display('x' * 1500000)",
+		"an error":       "raise KeyError('x' * 60000 + '%s' % ('y' * 200000))",
+		"by many in one": "import os, signal, time\nfor i in range(40):\n    if not os.fork():\n        time.sleep(i / 100)\n        os.kill(os.getppid(), signal.SIGINT)\n        os._exit(0)\nwhile True: display('x' * 1500000)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			needs(t, "python3")
+			n := serve(t).open("python", withoutIPython(t))
+			before := pid(n)
+			for i := range 10 {
+				got := n.run(code, within(time.Duration(100+37*i)*time.Millisecond))
+				if got.end.Outcome == died {
+					t.Fatalf("time %d: the cell ends as %v", i, got.end)
+				}
+			}
+			if after := pid(n); after != before {
+				t.Error("the interpreter is another one")
+			}
+		})
+	}
+}
+
 func TestARestartEndsWhatRunsAndWhatWaits(t *testing.T) {
 	needs(t, "bash")
 	n := serve(t).open("bash")

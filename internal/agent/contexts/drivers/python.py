@@ -3,7 +3,7 @@
 # what became of them as JSON lines on descriptor 4; what cells print goes to 1
 # and 2 as it would anywhere else.
 def _sunaba_drive():
-    import ast, base64, builtins, io, json, linecache, os, signal, sys, traceback, types
+    import _thread, ast, base64, builtins, io, json, linecache, os, signal, sys, traceback, types
 
     if sys.version_info < (3, 8):
         sys.exit("code contexts need Python 3.8 or later; this is " + sys.version.split()[0])
@@ -22,14 +22,28 @@ def _sunaba_drive():
     me = os.getpid()
     HERE = _sunaba_drive.__code__.co_filename
     MOST = 2 << 20  # of a result's forms together, in bytes as they are told
-    now = {"n": 0, "busy": False, "shown": set(), "failed": False, "cancelling": False}
+    now = {"n": 0, "busy": False, "shown": set(), "failed": False, "cancelling": False, "telling": False, "asked": False}
+    main, one_line = _thread.get_ident(), _thread.allocate_lock()
 
     def tell(**message):
         line = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         if os.getpid() != me:
             return
-        while line:
-            line = line[os.write(told, line):]
+        # A line is told as a whole, though a pipe may not hold it: other threads wait,
+        # and so does an interrupt, which the main thread gets.
+        mine = _thread.get_ident() == main
+        if mine:
+            now["telling"] = True
+        try:
+            with one_line:
+                while line:
+                    line = line[os.write(told, line):]
+        finally:
+            if mine:
+                now["telling"] = False
+        if mine and now["asked"]:
+            now["asked"] = False
+            raise KeyboardInterrupt
 
     def flush():
         for f in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
@@ -176,8 +190,12 @@ def _sunaba_drive():
     # Interrupts reach a cell, and nothing else.
 
     def on_int(*_):
-        if now["busy"] and os.getpid() == me:
-            raise KeyboardInterrupt
+        if not now["busy"] or os.getpid() != me:
+            return
+        if now["telling"]:
+            now["asked"] = True
+            return
+        raise KeyboardInterrupt
     loop = []
 
     def run_async(coroutine):
@@ -392,7 +410,7 @@ def _sunaba_drive():
                 continue
             now["n"], status = command["n"], "error"
             now["shown"].clear()
-            now["failed"] = now["cancelling"] = False
+            now["failed"] = now["cancelling"] = now["asked"] = False
             signal.signal(signal.SIGINT, on_int)
             try:
                 now["busy"] = True
