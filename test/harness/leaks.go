@@ -30,7 +30,7 @@ func NothingLeft(t testing.TB) {
 // host either is long.
 func leftover(t testing.TB, before []string) []string {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		extra := slices.DeleteFunc(traces(t), func(s string) bool { return slices.Contains(before, s) })
 		if len(extra) == 0 || time.Now().After(deadline) {
 			return extra

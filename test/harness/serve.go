@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -33,6 +34,7 @@ type Server struct {
 	args []string
 	cmd  *exec.Cmd
 	log  *tail
+	said <-chan string // closed when all that it said is in the log
 }
 
 // serverKey is the administrator's key of every daemon of a test's.
@@ -82,20 +84,31 @@ func (d *Server) TryStart() bool {
 	w.Close()
 	d.log = &tail{}
 	up := make(chan string, 1)
-	go func() {
+	go func(log *tail) {
 		defer close(up)
-		for in := bufio.NewScanner(r); in.Scan(); {
-			d.log.add(in.Bytes())
-			if m := serving.FindSubmatch(in.Bytes()); m != nil {
-				up <- "http://" + string(m[1])
+		defer r.Close()
+		for in := bufio.NewReader(r); ; { // not a Scanner, which would leave a daemon that says a long line at a full pipe
+			line, err := in.ReadBytes('\n')
+			if line = bytes.TrimSuffix(line, []byte("\n")); len(line) > 0 {
+				log.add(line)
+			}
+			if m := serving.FindSubmatch(line); m != nil {
+				select {
+				case up <- "http://" + string(m[1]):
+				default:
+				}
+			}
+			if err != nil {
+				return
 			}
 		}
-	}()
+	}(d.log)
+	d.said = up
 	select {
 	case url, ok := <-up:
 		d.URL = url
 		return ok
-	case <-time.After(2 * time.Minute):
+	case <-time.After(5 * time.Minute): // it may have many boxes to look after
 		d.t.Fatalf("the daemon does not come up\n%s", d.log)
 	}
 	return false
@@ -129,17 +142,19 @@ func (d *Server) Dump() string {
 	_ = d.cmd.Process.Signal(syscall.SIGQUIT)
 	_ = d.cmd.Wait()
 	d.cmd = nil
+	select { // its last words may be on their way; its gateway's end closes the pipe
+	case <-d.said:
+	case <-time.After(10 * time.Second):
+	}
 	d.log.mu.Lock()
 	defer d.log.mu.Unlock()
 	return string(bytes.Join(d.log.stacks, []byte("\n")))
 }
 
-// Stop ends its boxes, and then it in order. A box that is still being made, or is
-// not destroyed in time, is asked for again (503), as any client does: a minute of that
-// is an error.
+// Stop ends its boxes, and then it in order.
 func (d *Server) Stop() {
 	d.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for {
 		var page struct {
 			Boxes []struct {
 				ID string `json:"id"`
@@ -150,17 +165,7 @@ func (d *Server) Stop() {
 			break
 		}
 		for _, b := range page.Boxes {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-			status, err := d.Call(ctx, "DELETE", "/v1/boxes/"+b.ID, nil, nil)
-			cancel()
-			switch {
-			case err == nil:
-			case status == http.StatusServiceUnavailable && time.Now().Before(deadline):
-				d.t.Logf("asked again: %v", err)
-				time.Sleep(100 * time.Millisecond)
-			default:
-				d.t.Fatal(err)
-			}
+			d.Must("DELETE", "/v1/boxes/"+b.ID, nil, nil)
 		}
 	}
 	d.Leave()
@@ -225,14 +230,30 @@ func (d *Server) Call(ctx context.Context, method, path string, in, out any) (in
 	return resp.StatusCode, json.Unmarshal(b, out)
 }
 
-// Must is Call for what has to work.
+// Must is Call for what has to work. On a busy host a box may not be made or destroyed
+// in time, and is asked for again, as any client does: three minutes of that are an error.
 func (d *Server) Must(method, path string, in, out any) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	if _, err := d.Call(ctx, method, path, in, out); err != nil {
-		d.t.Fatal(err)
+	for {
+		status, err := d.Call(ctx, method, path, in, out)
+		if err == nil {
+			return
+		}
+		twice := method == "DELETE" || method == "POST" && path == "/v1/boxes" // does no more than once
+		if !twice || !ComeAgain(status, err) || ctx.Err() != nil {
+			d.t.Fatal(err)
+		}
+		d.t.Logf("asked again: %v", err)
+		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+// ComeAgain reports whether an error of Call says that the daemon cannot do it now, and
+// is to be asked again. What this host cannot do is another one, of the same status.
+func ComeAgain(status int, err error) bool {
+	return status == http.StatusServiceUnavailable && strings.Contains(err.Error(), `"unavailable"`)
 }
 
 // tail keeps the last lines of a log, and fewer of those about each decision on a

@@ -19,7 +19,7 @@ import (
 // What was killed may take a moment to be gone, and on a busy host a long one.
 func Stray(t testing.TB, u User, pid int, live []string, loops int) []string {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		all := stray(t, u, pid, live, loops)
 		if len(all) == 0 || time.Now().After(deadline) {
 			return all
