@@ -168,7 +168,10 @@ func (w *world) reality() {
 func (w *world) inside(k *known) {
 	w.t.Helper()
 	var e ended
-	if _, err := w.call("POST", path(k)+"/exec", map[string]any{"shell": "touch log; wc -l < log; exit 7"}, &e); err != nil || e.Code == nil || *e.Code != 7 {
+	look := func() (int, error) {
+		return w.call("POST", path(k)+"/exec", map[string]any{"shell": "touch log; wc -l < log; exit 7"}, &e)
+	}
+	if _, err := again(look); err != nil || e.Code == nil || *e.Code != 7 {
 		w.t.Errorf("box %s (%s) does not work: %v, %+v", k.id, k.tier, err, e)
 		return
 	}

@@ -190,8 +190,8 @@ func (w *world) connects(k *known) error {
 }
 
 // late is how long what was sent before a change may take until the world has written
-// it down.
-const late = 5 * time.Second
+// it down, on a host that is loaded.
+const late = 20 * time.Second
 
 var named = regexp.MustCompile(`b(\d+)-g(\d+)\.wild\.example\.com`) //house:const compiled once
 

@@ -133,6 +133,16 @@ func (w *world) passed(point string) int {
 // ten times as long.
 const patience = 3 * time.Minute
 
+// again makes a call, which may be made twice, until it does not say that the daemon
+// cannot do it yet: a busy host.
+func again(do func() (int, error)) (status int, err error) {
+	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		if status, err = do(); err == nil || !harness.ComeAgain(status, err) || time.Now().After(end) {
+			return status, err
+		}
+	}
+}
+
 // call is a request whose answer may not come.
 func (w *world) call(method, path string, in, out any) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -148,6 +158,14 @@ func sandbox(tier string) map[string]any {
 
 // ask makes the request for a box, which may be made again.
 func (w *world) ask(r *wanted) (id string, err error) {
+	_, err = again(func() (status int, err error) {
+		id, status, err = w.askOnce(r)
+		return status, err
+	})
+	return id, err
+}
+
+func (w *world) askOnce(r *wanted) (id string, status int, err error) {
 	s := sandbox(r.tier)
 	if r.reuse {
 		s["lifecycle"] = map[string]any{"reuse": true, "pool_size": 1}
@@ -157,25 +175,25 @@ func (w *world) ask(r *wanted) (id string, err error) {
 	}
 	body, err := json.Marshal(map[string]any{"sandbox": s, "ttl_sec": 3600, "metadata": map[string]any{"request": r.key}})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "POST", w.d.URL+"/v1/boxes", bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	req.Header.Set("X-API-Key", w.d.Key)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", r.key)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	var made struct {
 		ID    string `json:"id"`
@@ -183,14 +201,14 @@ func (w *world) ask(r *wanted) (id string, err error) {
 		Start string `json:"start"`
 	}
 	if err := json.Unmarshal(b, &made); err != nil || resp.StatusCode != http.StatusCreated || made.Phase != "running" {
-		return "", fmt.Errorf("create: %d %s", resp.StatusCode, b)
+		return "", resp.StatusCode, fmt.Errorf("create: %d %s", resp.StatusCode, b)
 	}
 	if made.Start == "warm" {
 		w.mu.Lock()
 		w.warm++
 		w.mu.Unlock()
 	}
-	return made.ID, nil
+	return made.ID, resp.StatusCode, nil
 }
 
 // create makes a box, or notes that nobody knows whether there is one.
@@ -413,7 +431,7 @@ func (w *world) fork(k *known, _ *rand.Rand) error {
 // destroy ends a box.
 func (w *world) destroy(k *known) error {
 	k.doubt = true
-	if _, err := w.call("DELETE", path(k), nil, nil); err != nil {
+	if _, err := again(func() (int, error) { return w.call("DELETE", path(k), nil, nil) }); err != nil {
 		return err
 	}
 	w.forget(k)
