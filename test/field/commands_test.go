@@ -171,7 +171,8 @@ func TestWhatRunsInTheBackgroundDoesNotHoldTheCaller(t *testing.T) {
 		if e.Stdout != "started\n" || e.Cause != "exited" {
 			c.t.Errorf("%+v", e)
 		}
-		if e = c.exec(b, "pgrep -x sleep >/dev/null && echo there", nil); e.Stdout != "there\n" {
+		// It may not have come to its program yet: a shell is what it is before.
+		if e = c.exec(b, "until pgrep -f '^sleep 3000' >/dev/null; do sleep 0.1; done; echo there", map[string]any{"timeout_sec": 100}); e.Stdout != "there\n" {
 			c.t.Errorf("the child is gone: %+v", e)
 		}
 	})

@@ -203,7 +203,7 @@ func (c *client) stream(ctx context.Context, method, path, last string, body any
 
 // patience is how long what must come is waited for: on a host that is loaded all takes
 // ten times as long. What would come by itself later than that is made to take longer.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sunaba-dev/sunaba/test/harness"
 )
 
 // withVolume makes a volume, and tells what to ask for a box with it.
@@ -74,7 +76,20 @@ func TestAVolumeOutlivesKills(t *testing.T) {
 				c.Start()
 			},
 		} {
-			b := c.make(more)
+			var b string
+			within(c.t, "its volume is written out", func() bool { // of a box that was killed, by the host's kernel
+				var made boxInfo
+				code, err := c.Call(context.Background(), "POST", "/v1/boxes", more, &made)
+				if err == nil {
+					b = "/v1/boxes/" + made.ID
+					c.t.Cleanup(func() { c.Must("DELETE", b, nil, nil) })
+					return true
+				}
+				if !harness.ComeAgain(code, err) && !(code == 409 && strings.Contains(err.Error(), "no box that is known here")) {
+					c.t.Fatal(err)
+				}
+				return false
+			})
 			if n := synced(b); n < had {
 				c.t.Errorf("before %s: %d lines of %d", round, n, had)
 			}

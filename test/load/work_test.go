@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,18 +144,56 @@ func (g *guest) destroy() {
 }
 
 // exec adds a line to a file and is told it. Made twice, the line is there twice,
-// and is the last one all the same.
+// and is the last one all the same: a program of a call that had no answer may run on, and
+// has to end before another line may come.
 func (g *guest) exec(want string) {
 	var e exec
-	if err := g.l.call(g.ctx, "exec "+g.tier, "POST", g.path+"/exec", map[string]any{"command": []string{"sh", "-c", "echo $0 >> log; tail -n 1 log; exit 3", want}}, &e); err != nil {
+	in := map[string]any{"command": []string{"sh", "-c", "echo $0 >> log; tail -n 1 log; exit 3", want}}
+	err := g.l.once(g.ctx, "exec "+g.tier, "POST", g.path+"/exec", in, &e)
+	for err == errCut {
+		g.ends()
+		err = g.l.once(g.ctx, "exec "+g.tier, "POST", g.path+"/exec", in, &e)
+	}
+	if err != nil {
 		g.l.fail("exec on %s: %v", g.tier, err)
 	} else if e.Stdout != want+"\n" || e.ExitCode == nil || *e.ExitCode != 3 {
 		g.l.fail("exec on %s: %+v, want %q", g.tier, e, want)
 	}
 }
 
+// program is what the list of them says of one.
+type program struct {
+	PID int    `json:"pid"`
+	Tag string `json:"tag"`
+	End *exec  `json:"end"`
+}
+
+func (g *guest) programs() ([]program, error) {
+	var all struct {
+		Processes []program `json:"processes"`
+	}
+	err := g.l.call(g.ctx, "list programs", "GET", g.path+"/processes?limit=1000", nil, &all)
+	return all.Processes, err
+}
+
+// ends waits until no program runs in the box but the one in the background.
+func (g *guest) ends() {
+	for end := time.Now().Add(patience); time.Now().Before(end); wait(g.ctx, 100*time.Millisecond) {
+		all, err := g.programs()
+		if err != nil {
+			g.l.fail("programs on %s: %v", g.tier, err)
+			return
+		}
+		if !slices.ContainsFunc(all, func(p program) bool { return p.Tag != "background" && p.End == nil }) {
+			return
+		}
+	}
+	g.l.fail("programs on %s do not end", g.tier)
+}
+
 // background starts a program that ends by itself with a code, at any time, and
-// once: who got no answer looks whether it is there.
+// once: who got no answer looks whether it is there. On a busy host the call may be on its
+// way in the box still, so it is looked for twice.
 func (g *guest) background(code int) int {
 	in := map[string]any{"shell": fmt.Sprintf("echo once >> started; sleep 1; exit %d", code), "tag": "background", "timeout_sec": 0}
 	for {
@@ -169,19 +208,17 @@ func (g *guest) background(code int) int {
 			g.l.fail("start on %s: %v", g.tier, err)
 			return 0
 		}
-		var all struct {
-			Processes []struct {
-				PID int    `json:"pid"`
-				Tag string `json:"tag"`
-			} `json:"processes"`
-		}
-		if err := g.l.call(g.ctx, "list programs", "GET", g.path+"/processes?limit=1000", nil, &all); err != nil {
-			g.l.fail("programs on %s: %v", g.tier, err)
-			return 0
-		}
-		for _, q := range all.Processes {
-			if q.Tag == "background" {
-				return q.PID
+		for _, later := range []time.Duration{0, 5 * time.Second} {
+			wait(g.ctx, later)
+			all, err := g.programs()
+			if err != nil {
+				g.l.fail("programs on %s: %v", g.tier, err)
+				return 0
+			}
+			for _, q := range all {
+				if q.Tag == "background" {
+					return q.PID
+				}
 			}
 		}
 	}

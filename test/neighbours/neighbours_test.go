@@ -150,10 +150,13 @@ func (p *pest) run(ctx context.Context, t *testing.T, tier box.TierName, cpu str
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
 		p.last = fmt.Sprintf("%v: %.2000s", cmd.ProcessState, errs.String())
-		if !p.again || cmd.ProcessState.ExitCode() != 246 { // out of memory
+		switch code := cmd.ProcessState.ExitCode(); {
+		case p.again && code == 246: // out of memory
+			full()
+		case p.again && code == 242 && strings.Contains(errs.String(), "was not up within"): // a busy host: it is started again
+		default:
 			return
 		}
-		full()
 	}
 }
 
