@@ -140,12 +140,13 @@ func TestEachRunHasItsOwnAccount(t *testing.T) {
 		cause box.Cause
 		limit string
 	}{
-		{"import os, time\ntry:\n  while True:\n    if os.fork() == 0: time.sleep(60)\nexcept OSError: time.sleep(0.5)\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)", box.Signaled, "max_processes"},
+		{"import os, time\ntry:\n  while True:\n    if os.fork() == 0: time.sleep(600)\nexcept OSError: " + holdTasks(tier) + "\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)", box.Signaled, "max_processes"},
 		{"pass", box.Exited, ""},
 		{"x = bytearray(512 << 20)\nimport time; time.sleep(60)", box.OutOfMemory, "memory"},
 		{"pass", box.Exited, ""},
 	} {
-		res, err := b.Run(t.Context(), box.Command{Argv: []string{"python3", "-c", c.code}}, box.Streams{})
+		input := newTold()
+		res, err := b.Run(t.Context(), box.Command{Argv: []string{"python3", "-c", c.code}}, box.Streams{Stdin: input, OnLimit: input.hear})
 		if err != nil {
 			t.Fatal(err)
 		}

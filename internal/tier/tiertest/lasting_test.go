@@ -131,8 +131,8 @@ func specOf(t *testing.T, raw []byte) box.Spec {
 
 func (p *place) recover(t *testing.T, id box.ID, raw []byte) box.Lasting {
 	t.Helper()
-	b, err := p.Recover(t.Context(), id, raw)
-	if err != nil {
+	var b box.Box
+	if err := later(func() (err error) { b, err = p.Recover(t.Context(), id, raw); return err }); err != nil {
 		t.Fatal(err)
 	}
 	l, ok := b.(box.Lasting)

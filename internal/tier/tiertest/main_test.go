@@ -143,6 +143,19 @@ func comes(fn func() error) error {
 	}
 }
 
+// later is comes for what may be unavailable now: any other error is the last one.
+func later(fn func() error) (last error) {
+	if err := comes(func() error {
+		if last = fn(); box.KindOf(last) == box.Unavailable {
+			return last
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return last
+}
+
 // eachTier runs fn for every tier, each in a place of its own, of which nothing
 // may be left afterwards.
 func eachTier(t *testing.T, fn func(t *testing.T, p *place)) {

@@ -100,7 +100,7 @@ func TestASlowHostEndsNoProgramOfAGuest(t *testing.T) {
 	}
 	// The control. When the two meet is luck, and the less time there is the less of it.
 	var end box.End
-	for range 4 {
+	for range 10 {
 		if end = run("twice", "50"); end.Cause == box.Signaled && end.Signal == 9 {
 			break
 		}

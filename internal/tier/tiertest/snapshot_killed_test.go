@@ -57,6 +57,10 @@ func TestAGuestGoesOnWhoseCopyNobodyWaitsForAnyMore(t *testing.T) {
 			b := p.recover(t, made.ID, made.State)
 			g := use(t, b)
 			began := time.Now()
+			// It stands until its copy is written, which may be longer than a call waits.
+			if err := later(func() error { _, err := g.Metrics(t.Context()); return err }); err != nil {
+				t.Fatal(err)
+			}
 			run(t, g, "test $(stat -c %s /workspace/big) = 150000000; echo now > /workspace/now")
 			t.Logf("%s, killed after %s (over: %v): it answers after %v", kind, after, made.Done, time.Since(began).Round(time.Millisecond))
 			leave(t, g)

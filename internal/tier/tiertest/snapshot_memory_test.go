@@ -49,7 +49,7 @@ func (p *place) copyMemory(t *testing.T, b box.Lasting) *box.Snapshot {
 // no guest to copy.
 func leave(t *testing.T, g *guest.Guest) {
 	t.Helper()
-	if err := g.Park(t.Context()); err != nil {
+	if err := later(func() error { return g.Park(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 	g.Close()

@@ -51,8 +51,11 @@ func (s *shelf) volume(t *testing.T) (file string) {
 // box is made.
 func (s *shelf) with(t *testing.T, sp box.Spec, file string, readOnly bool) (box.Spec, func()) {
 	t.Helper()
-	f, err := s.Take(t.Context(), file, volumeSize, readOnly)
-	if err != nil {
+	var f *os.File
+	if err := comes(func() (err error) { // its last box may have to be written out
+		f, err = s.Take(t.Context(), file, volumeSize, readOnly)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	sp.Volumes = []box.Volume{{Name: "data", Target: "/data", ReadOnly: readOnly, Image: f}}
@@ -65,6 +68,14 @@ func (p *place) onVolume(t *testing.T, s *shelf, file string, readOnly bool) box
 	sp, done := s.with(t, spec(), file, readOnly)
 	defer done()
 	return p.create(t, sp)
+}
+
+// settled returns when what the last box wrote is on the disk.
+func (s *shelf) settled(t *testing.T, file string) {
+	t.Helper()
+	if err := comes(func() error { return s.Settle(t.Context(), file) }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func needVolumes(t *testing.T) {
@@ -97,9 +108,7 @@ func TestAVolumeKeepsFilesOverBoxesAndTiers(t *testing.T) {
 		}
 		want += fmt.Sprintf("%d %s\n", i, n)
 		p.destroy(t, b)
-		if err := s.Settle(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
+		s.settled(t, file)
 	}
 	for _, p := range places {
 		p.empty(t)
@@ -225,9 +234,7 @@ func TestWhatIsOnAVolumeHasNoPower(t *testing.T) {
 		p.destroy(t, b)
 		// What a box cannot make is put there by the host, as the worst that a
 		// kernel's mistake could have let through.
-		if err := s.Settle(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
+		s.settled(t, file)
 		planted := plant(t, s, file)
 		b = p.onVolume(t, s, file, false)
 		g := use(t, b)
@@ -373,9 +380,7 @@ func TestACopyOfABoxIsWithoutItsVolume(t *testing.T) {
 		}
 		run(t, use(t, b), "mv /data/first /data/second")
 		p.destroy(t, b)
-		if err := s.Settle(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
+		s.settled(t, file)
 		again, done := s.with(t, made, file, false)
 		two := p.restore(t, again, copied)
 		done()
