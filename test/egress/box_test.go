@@ -161,9 +161,9 @@ def crowd(want, *all):
     """is many for each of all, and wants so many of each. Those of before may take the gateway
     a moment to end: what is not as wanted is tried again, but never if it is more in all"""
     for _ in range(90):
-        free(); got = [many(*a) for a in all]
+        if keep: free(); time.sleep(1)
+        got = [many(*a) for a in all]
         if got == want or sum(got) > sum(want): break
-        time.sleep(1)
     return got
 def later(fn, want):
     "ends all connections, and says what comes of it in the end, if that is not what is wanted"
