@@ -17,7 +17,10 @@ import (
 )
 
 // Process is one process of a box. It may have ended: then it holds nothing.
-type Process struct{ dir string }
+type Process struct {
+	dir    string
+	number int // in the box
+}
 
 // List returns the processes in an open /proc, its first one aside.
 func List(proc *os.File) ([]Process, error) {
@@ -35,7 +38,7 @@ func List(proc *os.File) ([]Process, error) {
 	var all []Process
 	for _, n := range names {
 		if pid, err := strconv.Atoi(n); err == nil && pid != 1 {
-			all = append(all, Process{base + "/" + n})
+			all = append(all, Process{base + "/" + n, pid})
 		}
 	}
 	return all, nil
@@ -83,21 +86,21 @@ type memory struct{ anon, shared int64 }
 // resident is what a process has mapped: its private memory, and what it shares,
 // counted again for every process that does.
 func (p Process) resident() memory {
-	return p.sum("status", "RssAnon:", "RssShmem:")
+	return p.read("status", "RssAnon:", "RssShmem:")
 }
 
 // share is the process's share of it: of a page that n processes have mapped,
 // one n-th. A kernel that does not tell (before 5.3) gives all of it.
 func (p Process) share() memory {
-	m := p.sum("smaps_rollup", "Pss_Anon:", "Pss_Shmem:")
+	m := p.read("smaps_rollup", "Pss_Anon:", "Pss_Shmem:")
 	if m == (memory{}) {
 		return p.resident()
 	}
 	return m
 }
 
-// sum reads two lines of a file of lines "Key: number kB".
-func (p Process) sum(file, anon, shared string) memory {
+// read reads two lines of a file of lines "Key: number kB".
+func (p Process) read(file, anon, shared string) memory {
 	b, err := os.ReadFile(p.dir + "/" + file)
 	if err != nil {
 		return memory{}
@@ -140,7 +143,9 @@ func (p Process) memfds(seen map[uint64]int64) {
 // processes, such as page tables and what waits in sockets and pipes, is not
 // seen from here, nor are files that are not mapped of a process that closed its
 // descriptors to others of its user (PR_SET_DUMPABLE), unless the caller is root.
-func MemoryOver(all []Process, files, limit int64) bool {
+// Of those that work in one memory only one counts: first is the number, on the
+// host, of the box's first process, whose own memory is none of the box's.
+func MemoryOver(first int, all []Process, files, limit int64) bool {
 	memfds := make(map[uint64]int64)
 	var most memory
 	for _, p := range all {
@@ -149,13 +154,17 @@ func MemoryOver(all []Process, files, limit int64) bool {
 		most.shared += m.shared
 		p.memfds(memfds)
 	}
-	for _, n := range memfds {
-		files += n
-	}
-	if most.anon+max(files, most.shared) <= limit {
+	if most.anon+max(files+sum(memfds), most.shared) <= limit {
 		return false
 	}
-	return over(func() int64 { return shares(all, files) }, limit)
+	return over(func() int64 { return shares(first, all, files) }, limit)
+}
+
+func sum(sizes map[uint64]int64) (all int64) {
+	for _, n := range sizes {
+		all += n
+	}
+	return all
 }
 
 // over reports whether a sum is more than limit, and is so when it is read again. One
@@ -171,13 +180,23 @@ func over(sum func() int64, limit int64) bool {
 	return true
 }
 
-// shares is what processes hold, with the files.
-func shares(all []Process, files int64) int64 {
+// shares is what processes hold, with the files. One that borrows its parent's
+// memory has descriptors of its own all the same; those of a child of the first
+// process that is no program yet are that process's.
+func shares(first int, all []Process, files int64) int64 {
+	borrowed := borrowers(first)
+	memfds := make(map[uint64]int64)
 	var real memory
 	for _, p := range all {
-		m := p.share()
-		real.anon += m.anon
-		real.shared += m.shared
+		parent, borrows := borrowed[p.number]
+		if !borrows {
+			m := p.share()
+			real.anon += m.anon
+			real.shared += m.shared
+		}
+		if !borrows || parent != 1 {
+			p.memfds(memfds)
+		}
 	}
-	return real.anon + max(files, real.shared)
+	return real.anon + max(files+sum(memfds), real.shared)
 }

@@ -32,7 +32,7 @@ func self(t *testing.T) Process {
 			t.Fatalf("%s is not among %v", want, all)
 		}
 	}
-	return Process{fmt.Sprintf("/proc/%d", os.Getpid())}
+	return Process{fmt.Sprintf("/proc/%d", os.Getpid()), os.Getpid()}
 }
 
 func TestDescriptorsAreCounted(t *testing.T) {
@@ -77,7 +77,7 @@ func TestTasksAreThreads(t *testing.T) {
 		t.Errorf("at least 21 threads are %d", n)
 	}
 	close(done)
-	if n := (Process{"/proc/0"}).Tasks(); n != 0 {
+	if n := (Process{dir: "/proc/0"}).Tasks(); n != 0 {
 		t.Errorf("a process that has ended has %d tasks", n)
 	}
 }
@@ -86,7 +86,7 @@ func TestMemoryIsFoundWhereItIs(t *testing.T) {
 	all := []Process{self(t)}
 	most := func() int64 { // the least limit that is not passed, in MiB
 		n := int64(0)
-		for MemoryOver(all, 0, n<<20) {
+		for MemoryOver(os.Getppid(), all, 0, n<<20) {
 			n++
 		}
 		return n
@@ -105,7 +105,7 @@ func TestMemoryIsFoundWhereItIs(t *testing.T) {
 	if err := syscall.Munmap(m); err != nil {
 		t.Fatal(err)
 	}
-	if !MemoryOver(nil, 2, 1) || MemoryOver(nil, 1, 1) {
+	if !MemoryOver(os.Getppid(), nil, 2, 1) || MemoryOver(os.Getppid(), nil, 1, 1) {
 		t.Error("files in memory do not count")
 	}
 	block := make([]byte, 1<<20) // one: what is thrown away is in memory for a while, too

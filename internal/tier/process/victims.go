@@ -3,12 +3,13 @@ package process
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/sunaba-dev/sunaba/internal/host/procs"
 )
 
 // programMark is what programs of a box that lasts are taken for, more than they
@@ -78,7 +79,7 @@ func (v *victims) mark(pid int, id string) error {
 	if err != nil {
 		return err
 	}
-	inner, err := innermost(string(status))
+	inner, err := procs.Innermost(string(status))
 	if err != nil || v.spare[inner] {
 		return err
 	}
@@ -107,17 +108,4 @@ func readFrom(dir *os.Root, name string) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, 64<<10))
-}
-
-// innermost is a process's number in the innermost namespace that it is in:
-// NSpid of proc_pid_status(5).
-func innermost(status string) (int, error) {
-	for line := range strings.Lines(status) {
-		if v, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			if f := strings.Fields(v); len(f) > 0 {
-				return strconv.Atoi(f[len(f)-1])
-			}
-		}
-	}
-	return 0, fmt.Errorf("cannot tell a process's number in the box")
 }

@@ -218,7 +218,7 @@ func (w *watchdog) look(wait time.Duration) []box.LimitHit {
 	if tasks >= l.Processes {
 		hits = append(hits, box.LimitHit{Limit: "max_processes", Source: watchdogSource})
 	}
-	if ok && procs.MemoryOver(all, sp.Bytes-sp.FreeBytes+sp.Shared, l.Memory+w.spare.Load()) {
+	if ok && procs.MemoryOver(w.b.Child.Pid(), all, sp.Bytes-sp.FreeBytes+sp.Shared, l.Memory+w.spare.Load()) {
 		hits = append(hits, box.LimitHit{Limit: "memory", Source: watchdogSource})
 	}
 	return hits

@@ -226,6 +226,34 @@ func TestASmallBoxIsABox(t *testing.T) {
 	})
 }
 
+// A program that starts another is two processes with one memory until the other is
+// a program of its own (vfork(2)): that is no more memory. It takes a while where
+// there is much to do, and here.
+func TestAProgramThatStartsAnotherHasItsMemoryOnce(t *testing.T) {
+	eachTier(t, func(t *testing.T, p *place) {
+		b := p.create(t, spec())
+		g := use(t, b)
+		script := fmt.Sprintf(`
+import os, time
+os.mkfifo("/workspace/held")
+os.posix_spawn("/bin/sh", ["sh", "-c", "until [ -e /workspace/full ]; do sleep 0.05; done; sleep 1.5; : > /workspace/held"], os.environ)
+x = bytearray(%d)
+open("/workspace/full", "w").close()
+begun = time.monotonic()
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 9, "/workspace/held", os.O_RDONLY, 0)])
+held = time.monotonic() - begun
+print("held" if held > 0.5 else held)`, spec().Limits.Memory*6/10)
+		end, out := ended(t, g, start(t, g, "python3", "-c", script).PID)
+		if end.Cause != box.Exited || out != "held\n" {
+			t.Errorf("%+v, %q", end, out)
+		}
+		if a, err := b.Account(t.Context()); err != nil || a.MemoryKills != 0 || len(a.Limits) > 0 {
+			t.Errorf("account %+v, %v", a, err)
+		}
+		p.destroy(t, b)
+	})
+}
+
 // counted is a box's account with more kills than there were; the end of a
 // program may be told before it is counted.
 func counted(t *testing.T, b box.Lasting, kills int64) box.Account {
