@@ -37,13 +37,18 @@ type scan struct {
 // here and that it descends from.
 func (s *scan) relieve(t *table) {
 	victim, most := 0, uint64(0)
-	mine, _ := s.memory(s.self)
+	mine, held := s.memory(s.self)
 	s.each(func(pid int) {
 		if pid == s.self || pid == 1 { // the first process holds the walls
 			return
 		}
-		// A child that has not become its program yet has our memory: vfork(2).
-		if size, pages := s.memory(pid); size != mine && pages > most && s.ours(pid, t) {
+		size, pages := s.memory(pid)
+		// A child that has not become its program yet has our memory: vfork(2). A program
+		// can make itself of our size, but not hold much more for it.
+		if size == mine && pages <= 2*held {
+			return
+		}
+		if pages > most && s.ours(pid, t) {
 			victim, most = pid, pages
 		}
 	})

@@ -46,6 +46,46 @@ func TestLargestProgramEndsWhenMemoryIsOut(t *testing.T) {
 	})
 }
 
+// alike is a program that holds much memory in as much address space as another
+// process has, whatever that does.
+const alike = `
+import ctypes, time
+c = ctypes.CDLL(None); c.mmap.restype = ctypes.c_void_p; c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+c.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+full = bytearray(150 << 20)
+for i in range(0, len(full), 4096): full[i] = 1
+size = lambda pid: int(open("/proc/%%s/statm" %% pid).read().split()[0]) * 4096
+at, n, said = 0, 0, False
+for _ in range(600000):
+    d = size(%d) - size("self")
+    if d > 0 and n == 0: at, n = c.mmap(None, d, 0, 0x4022, -1, 0), d
+    elif d: c.munmap(at, n); n = 0
+    elif not said: said = print("full", flush=True) is None
+    time.sleep(0.0005)
+`
+
+// A program that makes itself as large as the agent, which passes over what may be a
+// part of itself, is ended all the same, and not the next one.
+func TestAProgramOfTheAgentsSizeIsStillTheLargest(t *testing.T) {
+	harness.EachUser(t, func(t *testing.T, u harness.User) {
+		r := begin(t, u)
+		small := r.sh(eater)
+		r.waitOutput(t, small, "full\n")
+		largest := r.sh("exec python3 -c '" + fmt.Sprintf(alike, r.cmd.Process.Pid) + "'")
+		r.waitOutput(t, largest, "full\n")
+		if err := r.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.follow(t, largest); got.end.By != pb.End_BY_MEMORY || got.end.Status != uint32(syscall.SIGKILL) {
+			t.Errorf("the largest: %v", got.end)
+		}
+		r.signal(t, small, syscall.SIGTERM, true)
+		if got := r.follow(t, small); got.end.By != 0 {
+			t.Errorf("the small one: %v", got.end)
+		}
+	})
+}
+
 // TestFirstProcessReapsAllAndNoneOfItsOwnTwice: as PID 1 the agent is the parent
 // of every orphan.
 func TestFirstProcessReapsAllAndNoneOfItsOwnTwice(t *testing.T) {
