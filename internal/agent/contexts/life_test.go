@@ -242,10 +242,10 @@ func TestAnInterruptAtTheVeryBeginningOfACellIsNotLost(t *testing.T) {
 // only the beginning of that, is the cell's, and what is told stays whole.
 func TestAnInterruptCutsNothingThatIsTold(t *testing.T) {
 	for name, code := range map[string]string{
-		"a value":        "while True: display('x' * 1500000)",
-		"from a thread":  "import threading\nt = [threading.Thread(target=lambda: [display('y' * 200000) for _ in range(5)]) for _ in range(3)]\n[x.start() for x in t]\n[x.join() for x in t]\nwhile True: display('x' * 1500000)",
+		"a value":        "while True: display('x' * 200000)",
+		"from a thread":  "import threading\nt = [threading.Thread(target=lambda: [display('y' * 100000) for _ in range(5)]) for _ in range(3)]\n[x.start() for x in t]\n[x.join() for x in t]\nwhile True: display('x' * 200000)",
 		"an error":       "raise KeyError('x' * 60000 + '%s' % ('y' * 200000))",
-		"by many in one": "import os, signal, time\nfor i in range(40):\n    if not os.fork():\n        time.sleep(i / 100)\n        os.kill(os.getppid(), signal.SIGINT)\n        os._exit(0)\nwhile True: display('x' * 1500000)",
+		"by many in one": "import os, signal, time\nfor i in range(40):\n    if not os.fork():\n        time.sleep(i / 100)\n        os.kill(os.getppid(), signal.SIGINT)\n        os._exit(0)\nwhile True: display('x' * 200000)",
 	} {
 		t.Run(name, func(t *testing.T) {
 			needs(t, "python3")
