@@ -309,7 +309,11 @@ func parseFlags(fs *flag.FlagSet, args []string, command string) error {
 	}
 	err = flagError(fs, err)
 	if e, ok := errors.AsType[*box.Error](err); ok {
-		return e.WithHint("%s", strings.ReplaceAll(e.Hint, "sunaba run -h", "sunaba "+command+" -h"))
+		hint := strings.ReplaceAll(e.Hint, "sunaba run -h", "sunaba "+command+" -h")
+		if command != "box" {
+			hint, _, _ = strings.Cut(hint, "; ") // there is no program
+		}
+		return e.WithHint("%s", hint)
 	}
 	return err
 }

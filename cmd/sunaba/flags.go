@@ -166,6 +166,9 @@ func flagError(fs *flag.FlagSet, err error) error {
 		var known []string
 		fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
 		e := box.Errorf(box.Invalid, "run", "cannot use flag %s: there is none of that name", dashed(name))
+		if near := calledElsewhere(name, known); near != "" {
+			return e.WithHint("it is %s here", dashed(near))
+		}
 		if near := config.Nearest(name, known); near != "" && len(name) > 1 {
 			return e.WithHint("did you mean %s?", dashed(near))
 		}
@@ -177,10 +180,41 @@ func flagError(fs *flag.FlagSet, err error) error {
 	for _, before := range []string{" for flag -", " for -"} {
 		if _, rest, ok := strings.Cut(err.Error(), before); ok {
 			name, why, _ := strings.Cut(rest, ": ")
+			if why == "parse error" { // package flag's, of an integer
+				why = "it is no whole number"
+			}
 			return fmt.Errorf("cannot use %s: %s", dashed(name), why)
 		}
 	}
 	return fmt.Errorf("cannot read the command line: %w", err)
+}
+
+// calledElsewhere returns the flag, of those that are known, which is what container
+// engines and other sandboxes call by name; empty if there is none.
+func calledElsewhere(name string, known []string) string {
+	here := ""
+	switch strings.TrimLeft(name, "-") {
+	case "v", "volumes", "bind", "ro-bind":
+		here = "mount"
+	case "net":
+		here = "network"
+	case "m", "mem":
+		here = "memory"
+	case "w", "workdir":
+		here = "writable-dir"
+	case "dns":
+		here = "resolver"
+	case "i", "it", "interactive":
+		here = "t"
+	case "pids-limit":
+		here = "max-processes"
+	case "allow-net", "allow-host", "allow-domain", "allowed-domain", "allowed-domains", "allow-out":
+		here = "allow"
+	}
+	if slices.Contains(known, here) {
+		return here
+	}
+	return ""
 }
 
 // dashed writes a flag as the help does.

@@ -19,7 +19,7 @@ func recoverCommand(args []string) int {
 	fs := flag.NewFlagSet("recover", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	state := fs.String("state", "", "folder of the daemon (default as for run)")
-	err := fs.Parse(args)
+	err := parseFlags(fs, args, "recover")
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Print(`usage:
   sunaba recover [--state DIR]

@@ -100,7 +100,7 @@ func parseServe(args []string) (*serveFlags, error) {
 	fs.StringVar(&f.logFormat, "log", "text", "text or json")
 	fs.BoolVar(&f.destroy, "destroy-boxes", false, "destroy all boxes at the end, instead of leaving them to the next start")
 	fs.BoolVar(&f.openMetrics, "open-metrics", false, "serve /metrics without a key")
-	if err := fs.Parse(args); err != nil {
+	if err := parseFlags(fs, args, "serve"); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			serveUsage(os.Stdout, fs)
 		}

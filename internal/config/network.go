@@ -20,7 +20,7 @@ func setNetwork(c *Config, v value) error {
 		return fmt.Errorf("%w: %s", err, allowed)
 	}
 	if !slices.Contains(modes, v.text) {
-		return fmt.Errorf("allowed: %s", allowed)
+		return fmt.Errorf("allowed: %s; what may be reached is a list of hosts (network.allowlist, --allow HOST)", allowed)
 	}
 	c.Net.Mode = box.NetMode(v.text)
 	return nil
