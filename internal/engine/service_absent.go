@@ -144,10 +144,11 @@ func (s *Service) found(a *absent) {
 	a.pass.Release()
 }
 
-// endMissing destroys an absent box by what its tier knows of it without it.
+// endMissing destroys an absent box by what its tier knows of it without it. As at the end
+// of any box, each step has a time of its own, which begins when it does: whoever looks
+// for the box may keep the turn for as long.
 func (s *Service) endMissing(ctx context.Context, a *absent, reason box.Reason) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	if a.done {
@@ -159,14 +160,18 @@ func (s *Service) endMissing(ctx context.Context, a *absent, reason box.Reason) 
 	var errs []error
 	for _, t := range s.cfg.Engine.Tiers {
 		if sw, ok := t.(LastingSweeper); ok && t.Name() == a.row.Tier {
-			_, err := sw.SweepLasting(ctx, func(id box.ID) bool { return id != a.row.ID })
-			errs = append(errs, err)
+			step(ctx, func(ctx context.Context) {
+				_, err := sw.SweepLasting(ctx, func(id box.ID) bool { return id != a.row.ID })
+				errs = append(errs, err)
+			})
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return box.Errorf(box.Unavailable, "destroy box", "%w", fmt.Errorf("cannot destroy box %s: %w", a.row.ID, err))
 	}
-	if err := s.bury(ctx, a.row.ID, a.kept, reason, "", nil); err != nil {
+	var err error
+	step(ctx, func(ctx context.Context) { err = s.bury(ctx, a.row.ID, a.kept, reason, "", nil) })
+	if err != nil {
 		return err
 	}
 	s.found(a)

@@ -12,7 +12,15 @@ import (
 // shortTier is a tier on a host that is short of something for a while.
 type shortTier struct {
 	*plainTier
-	short atomic.Bool
+	short   atomic.Bool
+	lingers atomic.Bool // whoever sweeps takes all the time that there is for it
+}
+
+func (t *shortTier) SweepLasting(ctx context.Context, keep func(box.ID) bool) ([]box.ID, error) {
+	if t.lingers.Load() {
+		<-ctx.Done()
+	}
+	return t.plainTier.SweepLasting(ctx, keep)
 }
 
 func (t *shortTier) Recover(ctx context.Context, id box.ID, state []byte) (box.Box, error) {
@@ -63,6 +71,22 @@ func TestAShortageAtAStartLosesNoBox(t *testing.T) {
 	}
 	if used, _ := b.conf.Gate.Used("a"); used.Boxes != 1 {
 		t.Errorf("its share is taken %d times", used.Boxes)
+	}
+}
+
+func TestAnEndOfABoxThatCannotBeReachedMayTakeAllOfItsTime(t *testing.T) {
+	t.Parallel() // it mostly waits
+	b, short := newShort(t)
+	i := b.make(box.CreateRequest{})
+	short.short.Store(true)
+	b.again()
+	short.lingers.Store(true)
+	if err := b.Destroy(t.Context(), alice(), i.ID); err != nil {
+		t.Error(err)
+	}
+	short.lingers.Store(false)
+	if got, err := b.Inspect(t.Context(), alice(), i.ID); err != nil || got.Phase != box.PhaseDestroyed || got.Reason != box.ReasonAsked {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
