@@ -180,7 +180,8 @@ func (w *world) inside(k *known) {
 	if err != nil || n < k.lines || n > k.lines+k.maybe {
 		w.t.Errorf("box %s has %d lines, %d to %d were written", k.id, n, k.lines, k.lines+k.maybe)
 	}
-	k.lines, k.maybe = n, 0
+	// A program whose call had no answer may write its line later, on a busy host.
+	k.lines, k.maybe = n, k.maybe-(n-k.lines)
 	for pid, p := range k.programs {
 		out, end := w.output(k, pid, "")
 		if end == nil || end.Code == nil || *end.Code != p.code || out != p.out+"\n" {
