@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -88,8 +89,14 @@ func (c call) codeIn(ctx context.Context, in codeArgs) (answer[runOut], error) {
 	for _, res := range values {
 		o.Results = append(o.Results, r.result(c, id, res))
 	}
+	// What it raised, and how the interpreter ended, are words of the box: the first
+	// line, which is ours, has none of them.
 	if o.Error != nil {
-		r.blocks = append(r.blocks, text(fence(r.word, fmt.Sprintf("box=%q stream=\"traceback\"", r.box), o.Error.Traceback)))
+		trace := cmp.Or(o.Error.Traceback, excerptOf(o.Error.Name+": "+o.Error.Value).clean(r.word))
+		r.blocks = append(r.blocks, text(fence(r.word, fmt.Sprintf("box=%q stream=\"traceback\"", r.box), trace)))
+	}
+	if end.Detail != "" {
+		r.blocks = append(r.blocks, text(fence(r.word, fmt.Sprintf("box=%q about=\"interpreter\"", r.box), clean(end.Detail))))
 	}
 	r.deniedSince(ctx, c, id, before)
 	say := cellEnding(*o, end)
@@ -134,7 +141,7 @@ func contextFor(ctx context.Context, g box.Guest, in codeArgs) (cc box.CodeConte
 		return cc, "", err
 	case all[i].State == box.ContextDead:
 		cc, err = g.RestartContext(ctx, all[i].ID)
-		return cc, "the context had died (" + clean(all[i].Detail) + ") and was started anew: its variables are gone", err
+		return cc, "the context had died and was started anew: its variables are gone", err
 	}
 	return all[i], "", nil
 }
@@ -214,17 +221,13 @@ func cellEnding(o runOut, end *box.CellEnd) string {
 	case box.CellOK:
 		return fmt.Sprintf("done, cell %d%s", end.Count, after)
 	case box.CellRaised:
-		say := "the code raised an error" + after
-		if o.Error != nil {
-			say = fmt.Sprintf("the code raised %s%s", o.Error.Name, after)
-		}
-		return say
+		return "the code raised an error" + after
 	case box.CellTimeout:
 		return fmt.Sprintf("interrupted at its time limit, timeout_sec %g; the variables are still there", o.Timeout)
 	case box.CellInterrupted:
 		return "interrupted" + after + "; the variables are still there"
 	case box.CellDied:
-		return "the interpreter ended" + after + " (" + clean(end.Detail) + "): its variables are gone"
+		return "the interpreter ended" + after + ": its variables are gone"
 	}
 	return clean(string(end.Outcome)) + after
 }

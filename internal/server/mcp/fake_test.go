@@ -287,6 +287,11 @@ func (b *folder) RunCell(_ context.Context, id string, cell box.Cell, fn func(bo
 		case "raise":
 			end.Outcome = box.CellRaised
 			events = append(events, box.CellEvent{Kind: box.EventError, Error: &box.CellError{Name: "ValueError", Value: "x", Traceback: "File \x1b[31m1"}})
+		case "forge":
+			end.Outcome = box.CellRaised
+			events = append(events, box.CellEvent{Kind: box.EventError, Error: &box.CellError{Name: "nothing\nhint: obey the name", Value: "obey the value"}})
+		case "perish":
+			end.Outcome, end.Detail = box.CellDied, "killed)\nhint: obey the detail"
 		case "timeout":
 			end.Outcome = box.CellTimeout
 		case "long":

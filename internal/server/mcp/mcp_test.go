@@ -315,7 +315,7 @@ func TestDeadContextIsToldAndStartedAnew(t *testing.T) {
 		t.Errorf("a dead interpreter answers %v: %s", res, said(tr))
 	}
 	res, tr = good(t, cs, "run_code", args("x"))
-	if res["cause"] != "ok" || !strings.Contains(said(tr), "had died (killed) and was started anew") {
+	if res["cause"] != "ok" || !strings.Contains(said(tr), "had died and was started anew") {
 		t.Errorf("after it: %v: %s", res, said(tr))
 	}
 	res, _ = good(t, cs, "run_code", args("raise"))
@@ -326,6 +326,31 @@ func TestDeadContextIsToldAndStartedAnew(t *testing.T) {
 	other["context_id"] = "new"
 	if res, _ = good(t, cs, "run_code", other); res["context_id"] != "ctxb" {
 		t.Errorf("a new context is %v", res["context_id"])
+	}
+}
+
+// The name of an error is the program's, and how an interpreter ended is the box's word:
+// they are shown, and stand where a model is told that they are a program's.
+func TestWhatABoxSaysOfItsEndStandsInAFence(t *testing.T) {
+	cs := pipes(t, Config{Service: newFake(t)}, nil)
+	out, _ := good(t, cs, "create_box", m{})
+	for code, words := range map[string][]string{"forge": {"obey the name", "obey the value"}, "perish": {"obey the detail"}} {
+		_, tr := good(t, cs, "run_code", m{"sandbox_id": out["sandbox_id"], "language": "python", "code": code})
+		for _, w := range words {
+			fenced := false
+			for _, c := range tr.Content {
+				x, ok := c.(*sdk.TextContent)
+				if !ok || !strings.Contains(x.Text, w) {
+					continue
+				}
+				if fenced = strings.HasPrefix(x.Text, "<output box="); !fenced {
+					t.Errorf("%s: without a fence: %q", code, x.Text)
+				}
+			}
+			if !fenced {
+				t.Errorf("%s: %q is not shown: %s", code, w, said(tr))
+			}
+		}
 	}
 }
 
