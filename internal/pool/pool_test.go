@@ -14,7 +14,7 @@ import (
 
 func TestTwoHundredAskForFiveBoxes(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 5)
+		fill(t, w, p, 5)
 		s := ask(t, p, 200)
 		s.distinct(t)
 		// Five that were there, and those that were made within the wait.
@@ -29,7 +29,7 @@ func TestTwoHundredAskForFiveBoxes(t *testing.T) {
 			end(t, l)
 		}
 		time.Sleep(10 * time.Second)
-		if st := stat(t, p); st.Ready != 5 || st.Waiting != 0 {
+		if st := rests(t, w, p); st.Ready != 5 || st.Waiting != 0 {
 			t.Errorf("not filled again: %+v", st)
 		}
 		if most := w.record(); most > 1 {
@@ -40,7 +40,7 @@ func TestTwoHundredAskForFiveBoxes(t *testing.T) {
 
 func TestWithoutAWaitWhoFindsNoneIsToldAtOnce(t *testing.T) {
 	inPool(t, func(_ *world, c *Config) { c.Wait = 0 }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 5)
+		fill(t, w, p, 5)
 		s := ask(t, p, 200)
 		s.distinct(t)
 		if len(s.leases) != 5 || s.misses[MissEmpty] != 195 || s.most > w.asks {
@@ -54,7 +54,7 @@ func TestWithoutAWaitWhoFindsNoneIsToldAtOnce(t *testing.T) {
 
 func TestABoxThatWasUsedIsDestroyedAndNeverSeenAgain(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 2)
+		fill(t, w, p, 2)
 		seen := map[box.ID]bool{}
 		for range 20 {
 			l := lease(t, p)
@@ -75,7 +75,7 @@ func TestABoxThatWasUsedIsDestroyedAndNeverSeenAgain(t *testing.T) {
 
 func TestRefillThatFailsForAMinuteDoesNotSpin(t *testing.T) {
 	inPool(t, func(w *world, c *Config) { w.takes = time.Millisecond }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 5)
+		fill(t, w, p, 5)
 		w.set(func() { w.fails = errors.New("cannot make: no memory") })
 		before := w.tried()
 		s := ask(t, p, 5)
@@ -103,7 +103,7 @@ func TestRefillThatFailsForAMinuteDoesNotSpin(t *testing.T) {
 		}
 		w.set(func() { w.fails = nil })
 		time.Sleep(p.cfg.MaxBackoff + 10*time.Second)
-		if st := stat(t, p); st.Ready != 5 || st.Held != 0 {
+		if st := rests(t, w, p); st.Ready != 5 || st.Held != 0 {
 			t.Errorf("not filled after the failure was over: %+v", st)
 		}
 	})
@@ -111,7 +111,7 @@ func TestRefillThatFailsForAMinuteDoesNotSpin(t *testing.T) {
 
 func TestBoxesThatPassHealthAndFailOnUsePoisonTheShape(t *testing.T) {
 	inPool(t, func(w *world, c *Config) { w.takes = time.Millisecond }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 5)
+		fill(t, w, p, 5)
 		for range 3 {
 			l := lease(t, p)
 			if err := l.Failed(t.Context(), errors.New("cannot use it")); err != nil {
@@ -157,7 +157,7 @@ func TestBoxesThatPassHealthAndFailOnUsePoisonTheShape(t *testing.T) {
 		l.Worked()
 		end(t, l)
 		time.Sleep(time.Minute)
-		if st := stat(t, p); st.Ready != 5 || st.Poisoned {
+		if st := rests(t, w, p); st.Ready != 5 || st.Poisoned {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -165,7 +165,7 @@ func TestBoxesThatPassHealthAndFailOnUsePoisonTheShape(t *testing.T) {
 
 func TestAHolderWhoFailsAfterSuccessDoesNotCountTwice(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 1)
+		fill(t, w, p, 1)
 		l := lease(t, p)
 		l.Worked()
 		if err := l.Failed(t.Context(), errors.New("its own program did")); err != nil {
@@ -179,7 +179,7 @@ func TestAHolderWhoFailsAfterSuccessDoesNotCountTwice(t *testing.T) {
 
 func TestABoxThatWasChangedBeforeItsLeaseIsNotLeased(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 2)
+		fill(t, w, p, 2)
 		bad := w.alive()[0] // the next one
 		w.set(func() { bad.content = "a back door" })
 		l := lease(t, p)
@@ -196,7 +196,7 @@ func TestABoxThatWasChangedBeforeItsLeaseIsNotLeased(t *testing.T) {
 
 func TestAllBoxesChangedIsToldAsThat(t *testing.T) {
 	inPool(t, func(_ *world, c *Config) { c.Wait = 0 }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 2)
+		fill(t, w, p, 2)
 		for _, b := range w.alive() {
 			w.set(func() { b.content = "a back door" })
 		}
@@ -217,11 +217,11 @@ func TestWhatFailsItsCheckIsReplacedWithoutAnybodyAsking(t *testing.T) {
 	for what, do := range spoil {
 		t.Run(what, func(t *testing.T) {
 			inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-				fill(t, p, 3)
+				fill(t, w, p, 3)
 				bad := w.alive()[1]
 				w.set(func() { do(bad) })
 				time.Sleep(p.cfg.Every + 10*time.Second)
-				st := stat(t, p)
+				st := rests(t, w, p)
 				if bad.destroyed != 1 || st.Ready != 3 || st.Unhealthy+st.Changed != 1 {
 					t.Errorf("%+v, destroyed %d times", st, bad.destroyed)
 				}
@@ -232,7 +232,7 @@ func TestWhatFailsItsCheckIsReplacedWithoutAnybodyAsking(t *testing.T) {
 
 func TestALeaseOfAHungBoxIsBounded(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 3)
+		fill(t, w, p, 3)
 		for _, b := range w.alive() {
 			w.set(func() { b.hangs = true })
 		}
@@ -266,7 +266,7 @@ func TestACallerWhoGoesAwayDoesNotSpoilTheBox(t *testing.T) {
 
 func TestNoBoxIsLeasedThatIsTooOld(t *testing.T) {
 	inPool(t, func(_ *world, c *Config) { c.Age = time.Minute }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 5)
+		fill(t, w, p, 5)
 		first := w.alive()
 		made := map[box.ID]time.Time{}
 		for i := range 300 {
@@ -302,7 +302,7 @@ func TestResizeGrowsAndShrinksWhileItRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
-			if st := stat(t, p); st.Ready != n || len(w.alive()) != n {
+			if st := rests(t, w, p); st.Ready != n || len(w.alive()) != n {
 				t.Errorf("%d wanted: %+v, %d alive", n, st, len(w.alive()))
 			}
 		}
@@ -350,7 +350,7 @@ func TestShapesTakeTurnsAtMaking(t *testing.T) {
 
 func TestAShapeWhoseBoxesHangDoesNotHoldUpAnother(t *testing.T) {
 	inPool(t, func(_ *world, c *Config) { c.CheckTimeout = time.Hour }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 1)
+		fill(t, w, p, 1)
 		time.Sleep(5 * time.Second)
 		w.set(func() { w.boxes[0].hangs, w.takes = true, 20*time.Second })
 		for _, name := range []string{"c", "a", "b"} { // c makes one, and a and b stand in line
@@ -363,7 +363,7 @@ func TestAShapeWhoseBoxesHangDoesNotHoldUpAnother(t *testing.T) {
 		w.set(func() { w.takes = time.Second })
 		time.Sleep(time.Minute)
 		for _, st := range p.Stats() {
-			if st.Shape == shape("b") && st.Ready != 2 {
+			if st.Shape == shape("b") && st.Ready+st.Checking != 2 {
 				t.Errorf("%+v", st)
 			}
 		}
@@ -372,7 +372,7 @@ func TestAShapeWhoseBoxesHangDoesNotHoldUpAnother(t *testing.T) {
 
 func TestDrainEndsWhatIsWarmAndLeavesWhatIsLeased(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 4)
+		fill(t, w, p, 4)
 		l := lease(t, p)
 		if err := p.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -381,17 +381,17 @@ func TestDrainEndsWhatIsWarmAndLeavesWhatIsLeased(t *testing.T) {
 			t.Errorf("%d boxes alive", len(a))
 		}
 		end(t, l)
-		fill(t, p, 2) // the pool goes on
+		fill(t, w, p, 2) // the pool goes on
 	})
 }
 
 func TestABoxThatCannotBeDestroyedIsTriedAgainAndNotLeased(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 1)
+		fill(t, w, p, 1)
 		b := w.alive()[0]
 		w.set(func() { b.clings, b.sick = 5, errors.New("ill") })
 		time.Sleep(2 * time.Minute)
-		if st := stat(t, p); st.Stuck != 5 || b.destroyed != 1 || st.Ready != 1 {
+		if st := rests(t, w, p); st.Stuck != 5 || b.destroyed != 1 || st.Ready != 1 {
 			t.Errorf("%+v, destroyed %d times", st, b.destroyed)
 		}
 		l := lease(t, p)
@@ -410,7 +410,7 @@ func TestCloseSaysWhatItCouldNotDestroy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fill(t, p, 2)
+		fill(t, w, p, 2)
 		w.set(func() { w.boxes[0].clings = 1 << 30 })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -434,7 +434,7 @@ func TestABoxThatComesWithAnErrorOrTooLateIsDestroyed(t *testing.T) {
 
 func TestAProbeOfWhichNobodyTellsIsTheOnlyOneForAWhile(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 5)
+		fill(t, w, p, 5)
 		for range 3 {
 			if err := lease(t, p).Failed(t.Context(), nil); err != nil {
 				t.Error(err)
@@ -467,7 +467,7 @@ func TestABoxWithoutAFingerprintIsNotLeased(t *testing.T) {
 
 func TestNoBoxIsLeasedThatGotTooOldWhileTheKeeperWasBusy(t *testing.T) {
 	inPool(t, func(_ *world, c *Config) { c.Age, c.MakeTimeout = time.Minute, time.Hour }, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 1)
+		fill(t, w, p, 1)
 		w.set(func() { w.takes = 10 * time.Minute })
 		if err := p.Resize(shape("a"), 2); err != nil {
 			t.Fatal(err)
@@ -490,7 +490,7 @@ func TestWhoLooksAtABoxWhenThePoolClosesDoesNotGetIt(t *testing.T) {
 				c.Print = func(context.Context, box.Lasting) (string, error) { return "x", nil }
 			}
 			inPool(t, deaf, func(t *testing.T, w *world, p *Pool) {
-				fill(t, p, 1)
+				fill(t, w, p, 1)
 				w.asks = time.Second
 				var all sync.WaitGroup
 				all.Go(func() {
@@ -510,7 +510,7 @@ func TestWhoLooksAtABoxWhenThePoolClosesDoesNotGetIt(t *testing.T) {
 
 func TestCloseDoesNotWaitForACheckThatHangs(t *testing.T) {
 	inPool(t, nil, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 1)
+		fill(t, w, p, 1)
 		w.set(func() { w.boxes[0].hangs = true })
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -544,7 +544,7 @@ func TestAPanicCostsOneBoxAndNotThePool(t *testing.T) {
 			return w.check(ctx, l)
 		}
 	}, func(t *testing.T, w *world, p *Pool) {
-		fill(t, p, 4)
+		fill(t, w, p, 4)
 		bad := w.alive()[0]
 		w.set(func() { bad.content = "panic" })
 		if l, miss := p.Lease(t.Context(), shape("a")); l != nil || miss != MissBad {
