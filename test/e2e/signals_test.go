@@ -87,7 +87,8 @@ func TestABoxThatDiesWhileItStartsSaysHow(t *testing.T) {
 	harness.EachUserAndTier(t, func(t *testing.T, u harness.User) {
 		harness.NothingLeft(t)
 		last := ""
-		for end := time.Now().Add(patience); time.Now().Before(end); { // one that was up before it was found is only lost
+		end := time.Now().Add(patience)
+		for n := 0; n < 50 || time.Now().Before(end); n++ { // one that was up before it was found is only lost
 			p := start(t, u, "run", "--", "sleep", "500")
 			first := 0
 			p.waitsFor("no first process", func() bool {
