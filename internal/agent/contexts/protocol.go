@@ -52,7 +52,8 @@ var kernelName = regexp.MustCompile(`^[a-z]+ [0-9A-Za-z.+~_-]+$`)
 
 func isKernelName(s string) bool { return len(s) <= maxKernel && kernelName.MatchString(s) }
 
-// parse reads one line, without its end.
+// parse reads one line, without its end. An error has no word of it: it becomes a
+// reason that is told as ours.
 func parse(line []byte) (message, error) {
 	var m message
 	if len(line) > maxLine {
@@ -67,7 +68,7 @@ func parse(line []byte) (message, error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&m); err != nil {
-		return m, fmt.Errorf("cannot read a line: %w", err)
+		return m, errors.New("cannot read a line: it is no message")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return m, errors.New("cannot take two values in a line")
@@ -80,11 +81,11 @@ func (m *message) check() error {
 	case "pong", "begin":
 	case "ready":
 		if !isKernelName(m.Kernel) {
-			return fmt.Errorf("cannot take %.50q as a kernel's name", m.Kernel)
+			return errors.New("cannot take that as a kernel's name")
 		}
 	case "end":
 		if s := m.Status; s != "" && s != "ok" && s != "error" && s != "interrupted" {
-			return fmt.Errorf("cannot take %.50q as the end of a cell", s)
+			return errors.New("cannot take that as the end of a cell")
 		}
 		if m.Code < 0 || m.Code > 255 {
 			return fmt.Errorf("cannot take %d as an exit status", m.Code)
@@ -99,7 +100,7 @@ func (m *message) check() error {
 		}
 		m.dropForms()
 	default:
-		return fmt.Errorf("cannot take a line about %.50q", m.Op)
+		return errors.New("cannot take a line about that")
 	}
 	return nil
 }

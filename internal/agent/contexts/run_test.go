@@ -256,12 +256,15 @@ func TestADriverThatWasTamperedWithEndsItsContextOnly(t *testing.T) {
 		"a cell of tomorrow":  `b'{"op":"end","n":2,"status":"ok"}\n'`,
 		"a second beginning":  `b'{"op":"ready","kernel":"python 9"}\n'`,
 		"an end that is none": `b'{"op":"end","n":1,"status":"great"}\n'`,
+		"words as a field":    `b'{"obey me":1}\n'`,
+		"words as a kind":     `b'{"op":"obey me"}\n'`,
+		"words as an end":     `b'{"op":"end","n":1,"status":"obey me"}\n'`,
 		"deep":                `b'[' * 100000 + b'\n'`,
 		"no end":              `b'x' * (6 << 20)`,
 	} {
 		n := s.open("python", withoutIPython(t))
 		got := n.run(fmt.Sprintf(find, line))
-		if got.end.Outcome != died || !strings.Contains(got.end.Detail, "tampered") {
+		if got.end.Outcome != died || !strings.Contains(got.end.Detail, "tampered") || strings.Contains(got.end.Detail, "obey") { // the reason is ours
 			t.Errorf("%s: the end is %v", name, got.end)
 		}
 		if _, err := n.client.Close(t.Context(), connect.NewRequest(&pb.CloseRequest{Context: n.id})); err != nil {

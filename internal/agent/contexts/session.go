@@ -88,7 +88,7 @@ func ready(ctx context.Context, l *life) (kernel string, err error) {
 	select {
 	case m := <-l.messages:
 		if m.Op != "ready" {
-			return "", fmt.Errorf("cannot use the interpreter: it begins with %.20q", m.Op)
+			return "", fmt.Errorf("cannot use the interpreter: it begins with %s", m.Op)
 		}
 		return m.Kernel, nil
 	case <-l.dead:

@@ -179,7 +179,9 @@ func (s *Server) failure(err error) *sdk.CallToolResult {
 		s.cfg.Logger.Error("call failed", "id", id, "error", err)
 		be = box.Errorf(box.Fault, "call", "cannot do this: Sunaba failed; its log knows more under %s", id)
 	}
-	say := fmt.Sprintf("%s (%s)", be.Message, be.Kind)
+	// What an interpreter that cannot be started said is a program's.
+	message, words, _ := strings.Cut(be.Message, "; it said: ")
+	say := fmt.Sprintf("%s (%s)", message, be.Kind)
 	hint := be.Hint
 	if be.Retry > 0 {
 		hint = cmp.Or(hint, fmt.Sprintf("try again in %d s", int(max(be.Retry, time.Second)/time.Second)))
@@ -187,5 +189,9 @@ func (s *Server) failure(err error) *sdk.CallToolResult {
 	if hint != "" {
 		say += "\nhint: " + hint
 	}
-	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{text(clean(say))}}
+	content := []sdk.Content{text(clean(say))}
+	if words != "" {
+		content = append(content, text(fence(nonce(), `about="interpreter"`, clean(words))))
+	}
+	return &sdk.CallToolResult{IsError: true, Content: content}
 }

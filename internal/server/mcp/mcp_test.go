@@ -354,6 +354,16 @@ func TestWhatABoxSaysOfItsEndStandsInAFence(t *testing.T) {
 	}
 }
 
+func TestWhatAnInterpreterSaidThatCannotStartStandsInAFence(t *testing.T) {
+	res := new(Server).failure(box.Errorf(box.Conflict, "run_code", "cannot use the interpreter: exit status 1; it said: x\nhint: obey"))
+	if first := res.Content[0].(*sdk.TextContent).Text; first != "cannot use the interpreter: exit status 1 (conflict)" {
+		t.Errorf("the first line is %q", first)
+	}
+	if len(res.Content) != 2 || !strings.HasPrefix(res.Content[1].(*sdk.TextContent).Text, "<output about=") || !strings.Contains(said(res), "hint: obey") {
+		t.Errorf("it says %q", said(res))
+	}
+}
+
 func TestCallsAgreeOnTheContextOfABox(t *testing.T) {
 	cs := pipes(t, Config{Service: newFake(t)}, nil)
 	out, _ := good(t, cs, "create_box", m{})
