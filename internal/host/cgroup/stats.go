@@ -70,13 +70,14 @@ func (g *Group) Stats() (Stats, error) {
 			{"memory", 1, "memory.usage_in_bytes", "", 1},
 			{"memory", 2, "memory.current", "", 1},
 		}},
-		{&s.MemoryPeak, []source{
-			{"memory", 1, "memory.max_usage_in_bytes", "", 1},
-			{"memory", 2, "memory.peak", "", 1},
-		}},
+		// Before the peak: of whom was killed that is known by then.
 		{&s.OOMKills, []source{
 			{"memory", 1, "memory.oom_control", "oom_kill", 1},
 			{"memory", 2, "memory.events", "oom_kill", 1},
+		}},
+		{&s.MemoryPeak, []source{
+			{"memory", 1, "memory.max_usage_in_bytes", "", 1},
+			{"memory", 2, "memory.peak", "", 1},
 		}},
 		{&s.OwnOOM, []source{
 			{"memory", 2, "memory.events", "oom", 1},
