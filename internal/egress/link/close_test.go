@@ -30,8 +30,9 @@ func TestAWireEndsAtOnceWhileTheBoxBeginsConnections(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- l.Run(context.Background()) }()
-		begun := make(chan struct{})
+		begun, written := make(chan struct{}), make(chan struct{})
 		go func() { // until the wire has ended
+			defer close(written)
 			for i := 1; ; i++ {
 				b := syn(80)
 				binary.BigEndian.PutUint16(b, uint16(20000+i%maxPending))
@@ -68,6 +69,7 @@ func TestAWireEndsAtOnceWhileTheBoxBeginsConnections(t *testing.T) {
 		if took := time.Since(began); took > 20*time.Second {
 			t.Fatalf("the wire ended after %v", took)
 		}
+		<-written // or it goes on in another test, in which the number is another wire's
 		unix.Close(pair[1])
 	}
 }
