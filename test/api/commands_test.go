@@ -56,8 +56,10 @@ func (b typed) run(ctx context.Context, stdin []byte, args ...string) ([]byte, e
 	var told struct {
 		Error *box.ErrorJSON `json:"error"`
 	}
-	if json.Unmarshal(out.Bytes(), &told) == nil && told.Error != nil {
-		return nil, &box.Error{Kind: told.Error.Kind, Message: told.Error.Message}
+	for rest := out.Bytes(); len(rest) > 0; rest = rest[1:] { // behind what had come before it failed
+		if rest[0] == '{' && json.Unmarshal(rest, &told) == nil && told.Error != nil {
+			return nil, &box.Error{Kind: told.Error.Kind, Message: told.Error.Message}
+		}
 	}
 	return out.Bytes(), errors.Join(err, errors.New(errs.String()))
 }
