@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // A box re-executes the program two to four times, so what every package does
@@ -49,21 +50,22 @@ func TestTheBinaryKeepsItsBudgets(t *testing.T) {
 	})
 
 	t.Run("package initialisation", func(t *testing.T) {
-		// The best of many, for each package apart: the budget is about our
-		// work, not about who else uses the machine.
+		// The best of many, for each package apart: the budget is about our work, not
+		// about who else uses the machine. Where others do, it takes more to find it.
 		best := map[string]float64{}
-		for range 20 {
+		total, slowest := 0.0, ""
+		for i, began := 0, time.Now(); i < 20 || total > initBudget && time.Since(began) < time.Minute; i++ {
 			for p, ms := range initTimes(t, bin) {
 				if before, ok := best[p]; !ok || ms < before {
 					best[p] = ms
 				}
 			}
-		}
-		total, slowest := 0.0, ""
-		for p, ms := range best {
-			total += ms
-			if slowest == "" || ms > best[slowest] {
-				slowest = p
+			total, slowest = 0, ""
+			for p, ms := range best {
+				total += ms
+				if slowest == "" || ms > best[slowest] {
+					slowest = p
+				}
 			}
 		}
 		if total > initBudget {
